@@ -46,7 +46,7 @@ from types import ModuleType
 
 from _processes import end_with_this_process
 from comparison import Outcome, measure, smoke
-from rlcore.models.weights import let_waiting_threads_sleep
+from rlcore.models.threads import let_waiting_threads_sleep
 
 FRAME = {"run", "comparison"}
 HERE = Path(__file__).parent

@@ -9,8 +9,7 @@ import pytest
 import talkers
 from rlcore import Message, Task, ToolCall
 from rlcore.errors import EnvironmentFailure, PluginError, UserError
-from rlcore.plugins.hosted import any_options
-from rlcore.plugins.registry import Registry
+from rlcore.plugins.registry import Registry, any_options
 from rlcore.session.checks import check_run
 from rlcore.session.session import RunSession
 from rlcore.specs import EnvironmentSpec

@@ -11,7 +11,7 @@ import pytest
 import simulators
 import talkers
 from rlcore import Message, Task
-from rlcore.plugins.hosted import any_options
+from rlcore.plugins.registry import any_options
 from rlcore.specs import EnvironmentSpec
 from rlcore.transport import Interpreter, control_environment
 from rlcore.transport.hosting import HostedEnvironments

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import rlcore
 import torch
-from rlcore.models.weights import limit_threads
+from rlcore_models.thread_teams import limit_threads
 from transformers import PreTrainedModel
 from transformers.utils import logging as transformers_logging
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from example_plugin import search_path
 from rlcore.cli import main
-from rlcore.config.dialects import translate
+from rlcore.config.adapters import translate
 from rlcore.config.layers import leaves
 from rlcore.config.origins import parse_yaml
 from rlcore.plugins.registry import Registry

@@ -27,7 +27,7 @@ from rlcore_rollout.chat.plain import PlainFormat
 REPOSITORY = Path(__file__).parents[2]
 EXAMPLE = REPOSITORY / "examples" / "sft-then-grpo"
 PLUGIN = REPOSITORY / "examples" / "visual-cot"
-"""Contains the dialect that reads the files."""
+"""Contains the config adapter that reads the files."""
 README = EXAMPLE / "README.md"
 MEASURED = re.compile(r"(?<=<!-- measured -->\n).*?(?=<!-- end of what was measured -->)", re.DOTALL)
 SEEDS = (0, 1)

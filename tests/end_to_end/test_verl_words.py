@@ -205,7 +205,7 @@ def test_misspelt_key_of_verl_has_no_suggestion_of_another_meaning(
     assert "trainer.epochs" not in error
 
 
-def test_unknown_key_without_dialect_names_rlcore_compat(
+def test_unknown_key_without_adapter_names_rlcore_compat(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = plugins.discover()

@@ -80,8 +80,8 @@ def rlcore_trackers(): return at("trackers", lambda: [specs.TrackerSpec(id="fuzz
 @hookimpl
 def rlcore_checks(): return at("checks", lambda: [specs.CheckSpec(id="fuzz", target=f"{M}:check")])
 @hookimpl
-def rlcore_dialects():
-    return at("dialects", lambda: [specs.DialectSpec(id="fuzz", target=f"{M}:Dialect", overrides=True)])
+def rlcore_config_adapters():
+    return at("config_adapters", lambda: [specs.ConfigAdapterSpec(id="fuzz", target=f"{M}:Adapter", overrides=True)])
 @hookimpl
 def rlcore_commands(): return at("commands", lambda: [specs.CommandSpec(id="fuzz", target=f"{M}:command")])
 @hookimpl
@@ -123,14 +123,14 @@ class Tracker:
     def log(self, step, metrics): return at("tracker.log", lambda: None)
     def close(self): return at("tracker.close", lambda: None)
 def check(): return at("check", lambda: [Finding(status="ok", text="fine")])
-class Dialect:
+class Adapter:
     keys = ("fuzz.key",)
     def claims(self, key): return at("claims", lambda: key == "fuzz.key")
     def read_overrides(self, overrides, given):
-        from rlcore.config.dialects import Translation
+        from rlcore.config.adapters import Translation
         from rlcore.config.layers import values_layer
         return at("read_overrides", lambda: Translation(layer=values_layer({"seed": 1}, "fuzz.key")))
-Dialect = Dialect()
+Adapter = Adapter()
 @click.command()
 def command(): return at("command", lambda: None)
 '''
@@ -154,7 +154,7 @@ HOOKS = (
     "tools",
     "trackers",
     "checks",
-    "dialects",
+    "config_adapters",
     "commands",
     "recipes",
     "import",
@@ -163,7 +163,7 @@ COMMANDS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (HOOKS, LISTS),
     (HOOKS, ("data", "list")),
     (HOOKS, ("config", "show", "-p", "gsm8k-tools", "fuzz.key=1")),
-    (("claims", "read_overrides", "dialects"), ("config", "show", "-p", "gsm8k-tools", "fuzz.key=1", "seed=2")),
+    (("claims", "read_overrides", "config_adapters"), ("config", "show", "-p", "gsm8k-tools", "fuzz.key=1", "seed=2")),
     (("check", "checks"), ("doctor", "--json")),
     (("command", "commands"), ("fuzz",)),
     (("prepare", "datasets"), ("data", "prepare", "fuzz", "--json")),

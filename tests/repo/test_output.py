@@ -1,4 +1,4 @@
-"""Every module prints through ``rlcore.terminal``, which escapes what it prints."""
+"""Every module prints through ``rlcore.console.terminal``, which escapes what it prints."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from workspace import ROOT, members
 
-DOOR = "rlcore/terminal.py"
+DOOR = "rlcore/console/terminal.py"
 IN_OTHER_PROCESSES = (
     *("rlcore_sandbox/inside/", "rlcore_sandbox/isolation/probe.py"),
     "rl_plugin_robotwin/simulation/probe.py",

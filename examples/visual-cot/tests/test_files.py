@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from rl_plugin_visual_cot.config import ACCURACY
-from rl_plugin_visual_cot.files.dialect import EVALUATION, GRPO, SFT
+from rl_plugin_visual_cot.files.adapter import EVALUATION, GRPO, SFT
 from rlcore.cli.layering import gather
-from rlcore.config.dialects import Translated, dialect_of, translate
+from rlcore.config.adapters import Translated, config_adapter_of, translate
 from rlcore.config.layers import leaves
 from rlcore.config.messages import Problem
 from rlcore.plugins.registry import Registry
@@ -86,7 +86,7 @@ def test_rlcore_file_is_not_translated(tmp_path: Path) -> None:
     found = read(ours)
     assert found.lines == []
     assert found.files[0].tree == {"model": {"path": "a/b"}, "lora": {"rank": 4}, "trainer": {"steps": 3}}
-    assert dialect_of(Registry(), {"pipeline": {}}) is None
+    assert config_adapter_of(Registry(), {"pipeline": {}}) is None
 
 
 def test_key_is_translated_with_its_line_as_the_origin(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlcore.config.dialects import Translated, dialect_of, translate
+from rlcore.config.adapters import Translated, config_adapter_of, translate
 from rlcore.config.layers import leaves
 from rlcore.config.messages import Problem
 from rlcore.plugins.registry import Registry
@@ -240,7 +240,7 @@ def test_recognised_file_sets_the_grpo_advantage(settings: str, tmp_path: Path) 
 
 def test_files_of_other_trl_trainers_are_not_claimed(tmp_path: Path) -> None:
     file = write(tmp_path, "rloo.yaml", "num_generations: 8\nnormalize_advantages: true\n")
-    assert dialect_of(Registry(), read(file).files[0].tree) is None
+    assert config_adapter_of(Registry(), read(file).files[0].tree) is None
 
 
 def test_flat_example_file_is_recognised(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rlcore.config.dialects import translate
+from rlcore.config.adapters import translate
 from rlcore.config.fields import keys_of
 from rlcore.config.layers import Layer
 from rlcore.config.schema import RunConfig

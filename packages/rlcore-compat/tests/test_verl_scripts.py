@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from rlcore.cli.run import run
-from rlcore.config.dialects import translate
+from rlcore.config.adapters import translate
 from rlcore.config.messages import Problem, ProblemsError
 from rlcore.plugins.registry import Registry
 from rlcore_compat.verl import VERL

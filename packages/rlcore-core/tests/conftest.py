@@ -320,7 +320,8 @@ class Toy:
 
     def environment(self) -> dict[str, str]:
         """For a command in a process of its own."""
-        return {**os.environ, "PYTHONPATH": str(self.site)}
+        known = filter(None, [str(self.site), os.environ.get("PYTHONPATH")])
+        return {**os.environ, "PYTHONPATH": os.pathsep.join(known)}
 
 
 @pytest.fixture

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import struct
+import zipfile
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +73,27 @@ def test_quantization_that_the_weights_do_not_have_is_named(
         assert caught.value.where == str(tmp_path / "config.json")
         assert all(kind in str(caught.value.found) for kind in types)
         assert f"rlcore merge {tmp_path} --out FOLDER" in str(caught.value.fix)
+
+
+@pytest.mark.parametrize(
+    ("pickle", "kind"),
+    [
+        (b"ctorch._utils\n_rebuild_tensor_v2\nctorch\nFloatStorage\n", "float32"),
+        (b"ctorch.storage\nUntypedStorage\nctorch\nfloat8_e4m3fn\n", None),
+        (b"ctorch\nCharStorage\n", None),
+        (b"damaged", None),
+    ],
+)
+def test_types_in_a_file_of_torch_are_read_without_unpickling_it(
+    tmp_path: Path, pickle: bytes, kind: str | None
+) -> None:
+    folder_with(tmp_path, {"quantization_config": FP8})
+    (tmp_path / "model.safetensors").unlink()
+    with zipfile.ZipFile(tmp_path / "pytorch_model.bin", "w") as archive:
+        archive.writestr("archive/data.pkl", pickle)
+    with nullcontext() if kind is None else pytest.raises(UserError, match="a quantization that") as caught:
+        check_agreement(tmp_path)
+    assert kind is None or f"weights of type {kind}" in str(caught.value.found)
 
 
 @pytest.mark.parametrize("eos", [2, [0, 2], None, []])

@@ -15,12 +15,12 @@ from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 from rlcore.config.origins import parse_toml
 from rlcore.config.write import toml_text, toml_value
+from rlcore.console.escaping import printable
+from rlcore.console.terminal import json_text, log_to_terminal, overwrite, say
 from rlcore.errors import UserError
-from rlcore.escaping import printable
 from rlcore.runs.directory import config_layer, read_metrics
 from rlcore.runs.output import Output
 from rlcore.runs.records import read_groups, write_groups
-from rlcore.terminal import json_text, log_to_terminal, overwrite, say
 from rlcore.trackers.jsonl import JsonlTracker
 from rlcore.types import Boundary, Failure, Group, Message, Segment, Task, Trajectory, Turn
 

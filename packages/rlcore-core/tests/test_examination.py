@@ -13,7 +13,7 @@ import pytest
 from rlcore.cli import main
 from rlcore.plugins.discovery import Complaint
 from rlcore.plugins.examination import examine
-from rlcore.plugins.importing import HEAVY
+from rlcore.plugins.loading import HEAVY
 from rlcore.plugins.registry import Registry
 
 Install = Callable[..., None]

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from PIL import Image
 from rlcore.errors import DataError
-from rlcore.images import ImageProcessor, check_image, data_uri, encode_image, image_size, rotary_positions
-from rlcore.types import MediaSpan
+from rlcore.images import ImageProcessor, check_image, data_uri, encode_image, image_size
 
 
 def encoded(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
@@ -194,12 +193,3 @@ def test_paths_that_leave_the_folder_or_are_no_files_are_rejected(path: str, tmp
 def test_damaged_data_uris_are_rejected(uri: str) -> None:
     with pytest.raises(DataError):
         encode_image(uri)
-
-
-def test_rotary_positions_of_a_short_sequence() -> None:
-    media = [MediaSpan(sha256="0" * 64, offset=2, length=6, rows=2, columns=3)]
-    temporal, vertical, horizontal = rotary_positions(10, media)
-    assert list(temporal) == [0, 1, 2, 2, 2, 2, 2, 2, 5, 6]
-    assert list(vertical) == [0, 1, 2, 2, 2, 3, 3, 3, 5, 6]
-    assert list(horizontal) == [0, 1, 2, 3, 4, 2, 3, 4, 5, 6]
-    assert all(list(axis) == [0, 1, 2, 3][:4] for axis in rotary_positions(4, []))

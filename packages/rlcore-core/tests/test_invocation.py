@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from rlcore.invocation import as_typed
+from rlcore.console.invocation import as_typed
 from rlcore.plugins import loading
 from rlcore.plugins.loading import pip_line
 

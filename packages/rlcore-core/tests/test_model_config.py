@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rlcore.errors import UserError
 from rlcore.models.config_file import LIMITS, check_config, read_config
-from rlcore.models.device import device_name
 from rlcore.models.fingerprint import fingerprint_of_folder
 
 GOOD: dict[str, Any] = {
@@ -138,18 +137,3 @@ def test_any_header_of_weights_gives_a_fingerprint_or_an_error(
     except UserError:
         return
     assert len(found) == 32
-
-
-@pytest.mark.parametrize(
-    ("wanted", "gpus", "name"),
-    [("auto", 0, "cpu"), ("auto", 2, "cuda"), ("cpu", 2, "cpu"), ("cuda", 1, "cuda"), ("cuda:1", 2, "cuda:1")],
-)
-def test_device_is_one_of_the_machine(wanted: str, gpus: int, name: str) -> None:
-    assert device_name(wanted, gpus=gpus) == name
-
-
-@pytest.mark.parametrize(("wanted", "gpus"), [("cuda", 0), ("cuda:0", 0), ("cuda:2", 2), ("cuda:999", 8)])
-def test_device_that_the_machine_lacks_is_rejected(wanted: str, gpus: int) -> None:
-    with pytest.raises(UserError) as raised:
-        device_name(wanted, gpus=gpus)
-    assert raised.value.where == wanted

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from rlcore.errors import PluginError
-from rlcore.plugins import importing as plugin_import
 from rlcore.plugins import installed as plugins_module
+from rlcore.plugins import loading as plugin_import
 from rlcore.plugins.discovery import Plugin, State
 from rlcore.plugins.installed import Plugins
 from rlcore.plugins.registry import Registry

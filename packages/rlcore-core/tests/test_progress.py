@@ -90,7 +90,7 @@ def test_a_session_shows_its_phases_in_a_display_of_ones_own(toy: object) -> Non
 
 SCRIPT = """
 from rlcore.runs.progress import PrintedProgress, Progress
-from rlcore.terminal import say
+from rlcore.console.terminal import say
 show = PrintedProgress(say)
 for done in (1, 2):
     show(Progress(phase="x" * 200, done=done, total=4, unit="step", tokens=0, elapsed_s=1.0))

@@ -346,6 +346,18 @@ def test_plugin_declares_that_an_empty_answer_is_best(
         check_plugin("brief-rl", cases=cases)
 
 
+@pytest.mark.parametrize("field", ["needs='brief'", "minimum=True", "scope='run'", "summary=['x']"])
+def test_plugin_whose_spec_has_a_field_of_the_wrong_type_is_rejected(
+    field: str, install: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(
+        "brief-rl", BRIEF.format(declared=f", rewards_silence=True, {field}").replace('summary="Short answers.", ', "")
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(AssertionError, match=f"{field.partition('=')[0]} of the reward 'brief' is"):
+        check_plugin("brief-rl", cases={"brief": [case("", 1.0), case("1234", 0.2)]})
+
+
 ROWS = """
 from rlcore import DatasetSpec, EnvironmentSpec, Message, Observation, Step, Task, hookimpl
 
@@ -458,7 +470,7 @@ WRONG_REWARDS: list[tuple[Any, str]] = [
     (lambda trajectory, task: RewardResult(value=None, error=3), "an error of type int"),
     (lenient, "a task without its fields scores 0"),
     (Forgetful(), "when scored again in another order"),
-    (long_winded, "an answer of 200000 characters scores 200000"),
+    (long_winded, "a text of 200000 characters scores 200000"),
 ]
 
 

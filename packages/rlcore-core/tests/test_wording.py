@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from rlcore.wording import counted
+from rlcore.console.wording import counted
 
 
 @pytest.mark.parametrize(

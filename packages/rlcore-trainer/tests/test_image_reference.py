@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from rlcore.images import ImageProcessor, rotary_positions
+from rlcore.images import ImageProcessor
 from rlcore.types import MediaSpan
+from rlcore_models.positions import rotary_positions
 from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 from transformers.models.qwen2_vl.image_processing_qwen2_vl import smart_resize
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from rlcore import Group
 from rlcore.atomic_files import write_whole
-from rlcore.escaping import printable
+from rlcore.console.escaping import printable
 from rlcore.redaction import mask_arguments
 from rlcore.report import Facts, new_folder, write_sheet
 from rlcore.runs.surroundings import surroundings

@@ -1,6 +1,6 @@
 """The rlcore plugin: only names and import paths."""
 
-from rlcore import DatasetSpec, DialectSpec, EnvironmentSpec, RewardSpec, hookimpl
+from rlcore import ConfigAdapterSpec, DatasetSpec, EnvironmentSpec, RewardSpec, hookimpl
 
 HERE = "rl_plugin_visual_cot"
 
@@ -50,11 +50,11 @@ def rlcore_datasets():
 
 
 @hookimpl
-def rlcore_dialects():
-    """The dialect. Files are recognised by their top-level keys."""
-    yield DialectSpec(
+def rlcore_config_adapters():
+    """The config adapter. Files are recognised by their top-level keys."""
+    yield ConfigAdapterSpec(
         id="reinforced-cot",
-        target=f"{HERE}.files.dialect:DIALECT",
+        target=f"{HERE}.files.adapter:ADAPTER",
         files=(("SFT",), ("GRPO",), ("model_path", "pipeline")),
         summary="The YAML files of Multimodal-Reinforce-CoT.",
     )

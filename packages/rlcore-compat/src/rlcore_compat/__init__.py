@@ -1,1 +1,1 @@
-"""rlcore-compat: translate the configuration of verl, TRL and accelerate; base classes for other dialects."""
+"""rlcore-compat: translate the configuration of verl, TRL and accelerate; base classes for other config adapters."""

@@ -1,4 +1,4 @@
-"""A dialect for configuration files, defined by a mapping table."""
+"""A config adapter for configuration files, defined by a mapping table."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rlcore.config.dialects import ConfigFile, Given, Translation
+from rlcore.config.adapters import ConfigFile, Given, Translation
 from rlcore.config.layers import KeyPath
 from rlcore.config.messages import Problem
 from rlcore.config.write import toml_value
@@ -24,7 +24,7 @@ def _nothing_else(given: Given) -> Words:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileVocabulary:
-    """The keys of one type of configuration file. Implements `FileDialect`."""
+    """The keys of one type of configuration file. Implements `FileAdapter`."""
 
     name: str
     meanings: Mapping[str, Meaning]

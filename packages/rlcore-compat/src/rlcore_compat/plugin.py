@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rlcore.hookspecs import hookimpl
-from rlcore.specs import DialectSpec
+from rlcore.specs import ConfigAdapterSpec
 
 
 @hookimpl
-def rlcore_dialects() -> Iterable[DialectSpec]:
-    """The dialects of verl, TRL and accelerate."""
-    yield DialectSpec(
+def rlcore_config_adapters() -> Iterable[ConfigAdapterSpec]:
+    """The config adapters of verl, TRL and accelerate."""
+    yield ConfigAdapterSpec(
         id="verl",
         target="rlcore_compat.verl:VERL",
         overrides=True,
         summary="Overrides of verl, and of its fork for agents.",
     )
-    yield DialectSpec(
+    yield ConfigAdapterSpec(
         id="trl-grpo",
         target="rlcore_compat.trl:GRPO_FILE",
         files=(
@@ -28,7 +28,7 @@ def rlcore_dialects() -> Iterable[DialectSpec]:
         ),
         summary="Files of trl grpo --config.",
     )
-    yield DialectSpec(
+    yield ConfigAdapterSpec(
         id="accelerate",
         target="rlcore_compat.accelerate:ACCELERATE",
         files=(("distributed_type",),),

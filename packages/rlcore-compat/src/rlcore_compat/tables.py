@@ -5,7 +5,7 @@ An entry has the fields of `Meaning`; ``read`` is the import path of a function,
     [optimiser]
     "lab.rate" = {ours = "trainer.learning_rate"}
     "lab.nodes" = {why = "a run uses one machine", only = [1], refuse = "a run uses one machine: give 1"}
-    "lab.batch" = {ours = "trainer.tasks_per_step", why = "batch / answers", read = "rl_plugin_lab.dialect:tasks"}
+    "lab.batch" = {ours = "trainer.tasks_per_step", why = "batch / answers", read = "rl_plugin_lab.adapter:tasks"}
 """
 
 from __future__ import annotations
@@ -129,8 +129,8 @@ class Table(Mapping[str, Meaning]):
             raise ValueError(f"{key} in {self.target}: {error}") from None
 
     def __contains__(self, key: object) -> bool:
-        # Dialects are asked for most overrides, and most are rlcore's own, which are at most the value of an entry: to
-        # search the text is faster than to parse it. TOML requires quotes around a key with dots.
+        # Config adapters are asked for most overrides, and most are keys of rlcore, which are at most values of entries.
+        # A search of the text is faster than parsing it. TOML requires quotes around a key with dots.
         text, quoted = self._text.replace("'", '"'), f'"{key}"'
         found = text.count(quoted) > text.count(f"= {quoted}") if "." in str(key) else str(key) in text
         return found and key in self._meanings

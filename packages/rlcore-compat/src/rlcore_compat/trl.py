@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from rlcore.config.dialects import Given
+from rlcore.config.adapters import Given
 
 from rlcore_compat.file_vocabulary import FileVocabulary
 from rlcore_compat.tables import Refused, Several, Table, Words

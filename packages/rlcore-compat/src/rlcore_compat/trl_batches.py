@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlcore.config.dialects import Given
+from rlcore.config.adapters import Given
 
 from rlcore_compat.tables import Refused, Several, Words
 from rlcore_compat.vocabulary import foreign_value

@@ -1,4 +1,4 @@
-"""The dialect of verl and of its fork for agents. The keys are in ``verl.toml``."""
+"""The config adapter of verl and of its fork for agents. The keys are in ``verl.toml``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A dialect for ``key=value`` overrides, and the translation of keys with their mapping table."""
+"""A config adapter for ``key=value`` overrides, and the translation of keys with their mapping table."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
-from rlcore.config.dialects import Given, Translation
+from rlcore.config.adapters import Given, Translation
 from rlcore.config.layers import SHORT_FORMS, KeyPath, Layer, parse_value
 from rlcore.config.messages import Problem
 from rlcore.config.write import toml_value
@@ -18,7 +18,7 @@ from rlcore_compat.tables import Meaning, Refused, Several, Words
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vocabulary:
-    """The ``key=value`` overrides of another system, by their full names. Implements `OverrideDialect`."""
+    """The ``key=value`` overrides of another system, by their full names. Implements `OverrideAdapter`."""
 
     name: str
     meanings: Mapping[str, Meaning]

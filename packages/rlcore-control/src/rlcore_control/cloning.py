@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import numpy as np
 import torch
 from rlcore.abilities import EpisodeDataset
+from rlcore.console.wording import counted
 from rlcore.errors import DataError
 from rlcore.types import RecordedEpisode, derive_seed
-from rlcore.wording import counted
 from rlcore_trainer.batching.arrays import numbers_of
 from rlcore_trainer.batching.sharding import share
 from rlcore_trainer.config import PolicyGradientConfig, WarmupConfig

@@ -9,8 +9,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from rlcore.console.wording import counted
 from rlcore.errors import EnvironmentFailure, UserError, did_you_mean
-from rlcore.wording import counted
 
 from rlcore_control.config import INPUTS, Inputs
 from rlcore_control.environments import SINGLE, Array

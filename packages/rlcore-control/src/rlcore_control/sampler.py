@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
+from rlcore.console.wording import counted
 from rlcore.episodes.scoring import Scorer
 from rlcore.errors import EnvironmentFailure, UserError
 from rlcore.event_loop import EventLoop
-from rlcore.models.device import device_name
 from rlcore.types import Group, RolloutRequest, Trajectory
-from rlcore.wording import counted
+from rlcore_models.device import device_name
 
 from rlcore_control.config import ControlSamplerConfig
 from rlcore_control.environments import Environments

@@ -52,8 +52,8 @@ if TYPE_CHECKING:
         ChatFormatSpec,
         CheckSpec,
         CommandSpec,
+        ConfigAdapterSpec,
         DatasetSpec,
-        DialectSpec,
         EngineSpec,
         EnvironmentSpec,
         ModelBuilderSpec,
@@ -117,7 +117,7 @@ _HOMES = {
     " RlcoreError SandboxFailure ToolFailure UserError",
     "hookspecs": "hookimpl hookspec",
     "plugins.registry": "Registry",
-    "specs": "CONTRACT_VERSION AlgorithmSpec ChatFormatSpec CheckSpec CommandSpec DatasetSpec DialectSpec"
+    "specs": "CONTRACT_VERSION AlgorithmSpec ChatFormatSpec CheckSpec CommandSpec DatasetSpec ConfigAdapterSpec"
     " EngineSpec EnvironmentSpec SamplerSpec ModelBuilderSpec RecipeSpec RewardSpec SandboxSpec Spec StrategySpec"
     " ToolParserSpec ToolSpec TrackerSpec TrainerSpec",
     "episodes.context": "EpisodeContext",
@@ -141,13 +141,13 @@ __all__ = [
     "CodeResult",
     "CommandSpec",
     "Completion",
+    "ConfigAdapterSpec",
     "ConfigError",
     "ContextFullError",
     "DataError",
     "Dataset",
     "DatasetSpec",
     "Demonstration",
-    "DialectSpec",
     "Engine",
     "EngineError",
     "EngineSpec",

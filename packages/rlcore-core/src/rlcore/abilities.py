@@ -61,10 +61,8 @@ class CountsSkipped(Protocol):
 class RunsCodeConfig(Protocol):
     """Options of an environment or of its dataset that decide whether it runs code, if its spec sets ``runs_code``."""
 
-    @property
-    def runs_code(self) -> bool:
-        """Whether code runs with these options."""
-        ...
+    runs_code: bool
+    """Whether code runs with these options."""
 
 
 @runtime_checkable
@@ -119,77 +117,61 @@ class Described(Protocol):
 class MultiTurnConfig(Protocol):
     """Options of an environment that limits the turns of an episode."""
 
-    @property
-    def max_turns(self) -> int:
-        """Maximum number of policy turns in an episode."""
-        ...
+    max_turns: int
+    """Maximum number of policy turns in an episode."""
 
 
 @runtime_checkable
 class ToolsConfig(Protocol):
     """Options of an environment whose tools are chosen in the configuration."""
 
-    @property
-    def tools(self) -> Sequence[str]:
-        """Ids or import paths of tools."""
-        ...
+    tools: Sequence[str]
+    """Ids or import paths of tools."""
 
 
 @runtime_checkable
 class StepsConfig(Protocol):
     """Options of a trainer with a number of steps."""
 
-    @property
-    def steps(self) -> int | str | None:
-        """The number of steps, or of passes over the data, such as ``"3 passes"``; None if it follows from the data."""
-        ...
+    steps: int | str | None
+    """The number of steps, or of passes over the data, such as ``"3 passes"``; None if it follows from the data."""
 
 
 @runtime_checkable
 class TasksConfig(Protocol):
     """Options of a trainer with a fixed number of tasks per step."""
 
-    @property
-    def tasks_per_step(self) -> int:
-        """The number of different tasks per step."""
-        ...
+    tasks_per_step: int
+    """The number of different tasks per step."""
 
 
 @runtime_checkable
 class ConversationsConfig(Protocol):
     """Options of a trainer with a fixed number of conversations per step."""
 
-    @property
-    def conversations_per_step(self) -> int:
-        """The number of conversations per step."""
-        ...
+    conversations_per_step: int
+    """The number of conversations per step."""
 
 
 @runtime_checkable
 class ProcessesConfig(Protocol):
     """Options of a strategy with a configurable number of processes."""
 
-    @property
-    def processes(self) -> int | None:
-        """The number of processes; None leaves it to the launcher or the machine."""
-        ...
+    processes: int | None
+    """The number of processes; None leaves it to the launcher or the machine."""
 
 
 @runtime_checkable
 class NamedModelConfig(Protocol):
     """Options of an engine that provides its own model."""
 
-    @property
-    def model(self) -> str:
-        """The name of that model."""
-        ...
+    model: str
+    """The name of that model."""
 
 
 @runtime_checkable
 class ImagesConfig(Protocol):
     """Options of an engine that accepts a limited number of images."""
 
-    @property
-    def max_images(self) -> int:
-        """The maximum number of images in one prompt."""
-        ...
+    max_images: int
+    """The maximum number of images in one prompt."""

@@ -88,6 +88,3 @@ def sweep(folder: Path) -> None:
             shutil.rmtree(path)
         else:
             path.unlink()
-
-
-__all__ = ["beside", "flush", "sweep", "told", "whole", "write_whole"]

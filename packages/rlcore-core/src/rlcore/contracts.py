@@ -356,10 +356,7 @@ class Sandbox(Protocol):
 
 @runtime_checkable
 class SandboxSession(Protocol):
-    """A Python session whose names persist from cell to cell. rlcore makes one call at a time.
-
-    In a sandbox that keeps no state, each cell starts with the initial images, and each result has ``reset`` set.
-    """
+    """A session of Python cells, called one at a time. Names persist, unless each result has ``reset`` set."""
 
     async def run(self, code: str) -> CodeResult:
         """Run a cell, within the `SandboxLimits`. Whatever the code does is a result, never an exception.

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.checks import Finding, failure_of, findings_of
-from rlcore.config.layers import Layer, file_layer, override_layers
+from rlcore.config.layers import Layer, file_layer, override_layers, recipe_layer
+from rlcore.config.requirements import unmet
 from rlcore.config.resolve import resolve
+from rlcore.console.wording import counted
 from rlcore.errors import UserError
 from rlcore.models.shape import shape_of_name
 from rlcore.plugin_calls import error_text, plugin_code
@@ -34,7 +36,6 @@ from rlcore.session.memory import estimate_memory
 from rlcore.session.plan import RunPlan
 from rlcore.session.reward_probes import probe_plugin, probe_recipe
 from rlcore.session.session import RunSession
-from rlcore.wording import counted
 
 MIN_DISK_BYTES = 2 * GIB
 """Space for a few checkpoints of a small model."""
@@ -93,13 +94,10 @@ def _recipe_layer(registry: Registry, plugin: str | None, recipe: str | None) ->
         return recipe, file_layer(Path(recipe))
     if plugin is None and "/" not in (recipe or ""):
         raise UserError(f"the recipe {recipe!r} needs a plugin", fix="give -p PLUGIN -r NAME, or -r PLUGIN/NAME")
-    id = (
-        (recipe or "")
-        if plugin is None
-        else f"{registry.plugin(plugin).name}/{(recipe or 'default').rpartition('/')[2]}"
-    )
-    text = registry.load("recipe", id).read_text(encoding="utf-8")
-    return id, file_layer(Path(f"{id}.toml"), text=text, name=f"recipe {id}")
+    id = recipe or ""
+    if plugin is not None:
+        id = f"{registry.plugin(plugin).name}/{(recipe or 'default').rpartition('/')[2]}"
+    return id, recipe_layer(registry, id)
 
 
 def examine_run(path: Path) -> Iterator[tuple[str, Finding]]:
@@ -172,7 +170,7 @@ def libraries() -> Iterator[Finding]:
         if version is None:
             yield Finding(status="warn", text=f"{name} is not installed, but training needs it", fix=fix)
         else:
-            yield from _outdated(name, version) or [Finding(status="ok", text=f"{name} {version}")]
+            yield _outdated(name, version) or Finding(status="ok", text=f"{name} {version}")
 
 
 def cpu() -> Iterator[Finding]:
@@ -191,16 +189,15 @@ def gpu() -> Iterator[Finding]:
     if _version("torch") is None:
         yield Finding(status="ok", text="not checked: torch is not installed")
         return
+    reinstall = "pip install --force-reinstall torch"
     try:
         done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, timeout=120, check=False)
     except subprocess.TimeoutExpired:
-        yield Finding(
-            status="fail", text="importing torch timed out (120 s)", fix="pip install --force-reinstall torch"
-        )
+        yield Finding(status="fail", text="importing torch timed out (120 s)", fix=reinstall)
         return
     if done.returncode:
         last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
-        yield Finding(status="fail", text=f"importing torch failed: {last}", fix="pip install --force-reinstall torch")
+        yield Finding(status="fail", text=f"importing torch failed: {last}", fix=reinstall)
         return
     found = json.loads(done.stdout.strip().splitlines()[-1])
     for name, total in found["gpus"]:
@@ -216,29 +213,25 @@ def gpu() -> Iterator[Finding]:
 def memory() -> Iterator[Finding]:
     """System memory, or the memory limit of the container."""
     total = memory_bytes()
-    if total is None:
-        return
-    if total < MIN_MEMORY_BYTES:
+    if total is not None and total < MIN_MEMORY_BYTES:
         text = f"{total / GIB:.1f} GiB; default recipes need {MIN_MEMORY_BYTES / GIB:.0f} GiB"
         yield Finding(status="warn", text=text, fix="use a machine with more memory, or close other programs")
-    else:
+    elif total is not None:
         yield Finding(status="ok", text=f"{total / GIB:.1f} GiB")
 
 
 def disk() -> Iterator[Finding]:
     """Free space and write permission where the folder ``runs`` is created."""
-    folder = Path("runs").absolute()
-    while not folder.exists():
-        folder = folder.parent
+    here = Path("runs").absolute()
+    folder = next(path for path in (here, *here.parents) if path.exists())
+    free = shutil.disk_usage(folder).free
+    text = f"{free / GIB:.{1 if free < MIN_DISK_BYTES else 0}f} GiB free in {folder}"
     if not os.access(folder, os.W_OK):
         yield Finding(status="fail", text=f"{folder} is not writable", fix="use another folder, or set runs=FOLDER")
-        return
-    free = shutil.disk_usage(folder).free
-    if free < MIN_DISK_BYTES:
-        text = f"{free / GIB:.1f} GiB free in {folder}"
+    elif free < MIN_DISK_BYTES:
         yield Finding(status="warn", text=text, fix="free disk space, or set runs=FOLDER on another disk")
     else:
-        yield Finding(status="ok", text=f"{free / GIB:.0f} GiB free in {folder}")
+        yield Finding(status="ok", text=text)
 
 
 def plugins() -> Iterator[Finding]:
@@ -256,7 +249,7 @@ def plugins() -> Iterator[Finding]:
 def recipe_findings(registry: Registry, name: str, layer: Layer, overrides: Sequence[Layer] = ()) -> Iterator[Finding]:
     """Check the components, settings, data, model and memory of a recipe."""
     recipe = dict(layer.tree)
-    missing = [text for text in recipe.get("requires", []) if not _is_installed(text)]
+    missing = [text for text in recipe.get("requires", []) if unmet(text)]
     if missing:
         yield Finding(status="fail", text=f"not installed: {', '.join(missing)}", fix=pip_line(missing))
     usable = not missing
@@ -342,47 +335,17 @@ def _version(distribution: str) -> str | None:
         return None
 
 
-def _outdated(name: str, version: str) -> list[Finding]:
+def _outdated(name: str, version: str) -> Finding | None:
     """A finding when a package of rlcore does not support the installed version of ``name``."""
     from packaging.requirements import Requirement
 
-    findings = []
     for host in ("rlcore-rollout", "rlcore-trainer"):
-        requires = importlib.metadata.requires(host) if _version(host) else None
-        for requirement in map(Requirement, requires or []):
+        for requirement in map(Requirement, (importlib.metadata.requires(host) or []) if _version(host) else []):
             matches = canonical(requirement.name) == canonical(name)
             if matches and not requirement.specifier.contains(version, prereleases=True):
                 text = f"{name} {version}; {host} requires {requirement.specifier}"
-                findings.append(Finding(status="fail", text=text, fix=pip_line([f"{name}{requirement.specifier}"])))
-                return findings
-    return findings
+                return Finding(status="fail", text=text, fix=pip_line([f"{name}{requirement.specifier}"]))
+    return None
 
 
-def _is_installed(text: str) -> bool:
-    from packaging.requirements import InvalidRequirement, Requirement
-
-    try:
-        requirement = Requirement(text)
-    except InvalidRequirement:
-        return False
-    version = _version(requirement.name)
-    return version is not None and requirement.specifier.contains(version, prereleases=True)
-
-
-Check = Callable[[], Iterator[Finding]]
-"""The type of a `CheckSpec` target."""
-
-
-__all__ = [
-    "Finding",
-    "cpu",
-    "disk",
-    "examine",
-    "examine_run",
-    "gpu",
-    "libraries",
-    "memory",
-    "plugins",
-    "python",
-    "recipe_findings",
-]
+__all__ = ["Finding"]

@@ -28,7 +28,7 @@ from collections.abc import Iterable
 from difflib import SequenceMatcher, get_close_matches
 from typing import ClassVar
 
-from rlcore.escaping import printable
+from rlcore.console.escaping import printable
 
 SIMILAR = 0.6
 """Least similarity of names that are suggested, from 0 to 1."""

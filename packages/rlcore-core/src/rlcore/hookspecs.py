@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from rlcore.specs import (
         CheckSpec,
         CommandSpec,
+        ConfigAdapterSpec,
         DatasetSpec,
-        DialectSpec,
         EnvironmentSpec,
         ModelBuilderSpec,
         RecipeSpec,
@@ -87,8 +87,8 @@ def rlcore_checks() -> Iterable[CheckSpec]:  # type: ignore[empty-body]
 
 
 @hookspec
-def rlcore_dialects() -> Iterable[DialectSpec]:  # type: ignore[empty-body]
-    """Register dialects, which translate overrides and files of other systems."""
+def rlcore_config_adapters() -> Iterable[ConfigAdapterSpec]:  # type: ignore[empty-body]
+    """Register config adapters, which translate overrides and files of other systems."""
 
 
 @hookspec(firstresult=True)

@@ -110,16 +110,3 @@ def check_depth(value: Any) -> None:
             raise ValueError(TOO_DEEP)
         inside = (container.values() if isinstance(container, dict) else container for container in level)
         level = [item for items in inside for item in items if isinstance(item, (dict, list))]
-
-
-__all__ = [
-    "LARGEST_FILE",
-    "LONGEST_LINE",
-    "check_depth",
-    "json_lines",
-    "parse_json",
-    "read_json",
-    "read_text",
-    "refuse_special_files",
-    "to_line",
-]

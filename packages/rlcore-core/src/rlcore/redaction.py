@@ -155,21 +155,3 @@ def mask_arguments(arguments: Sequence[str]) -> list[str]:
 
 def _sets_secret(key: str) -> bool:
     return is_secret(key) or key.rpartition(".")[2] in _fields
-
-
-__all__ = [
-    "MASK",
-    "SECRET_VALUE",
-    "SHORTEST",
-    "forget",
-    "holds_mask",
-    "is_secret",
-    "mask_arguments",
-    "redact",
-    "redacted",
-    "remember",
-    "remember_arguments",
-    "remember_field",
-    "remember_secrets",
-    "without_known",
-]

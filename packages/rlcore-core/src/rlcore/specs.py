@@ -119,17 +119,17 @@ class CheckSpec(Spec):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DialectSpec(Spec):
+class ConfigAdapterSpec(Spec):
     """A translator for the configuration of another system.
 
-    ``target`` is an object that implements `OverrideDialect` or `FileDialect` of `rlcore.config.dialects`, or both.
+    ``target`` is an object that implements `OverrideAdapter` or `FileAdapter` of `rlcore.config.adapters`, or both.
     """
 
     overrides: bool = False
     """Whether it translates ``key=value`` overrides. It is then imported by every command with overrides."""
     files: tuple[tuple[str, ...], ...] = ()
-    """Sets of top-level keys, such as ``(("lab",), ("model_path", "pipeline"))``. The dialect translates a file that
-    has all keys of one set."""
+    """Sets of top-level keys, such as ``(("lab",), ("model_path", "pipeline"))``. The config adapter translates a file
+    that has all keys of one set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

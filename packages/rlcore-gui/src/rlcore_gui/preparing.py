@@ -19,9 +19,9 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from rlcore.console.terminal import overwrite
+from rlcore.console.wording import counted
 from rlcore.errors import DataError
-from rlcore.terminal import overwrite
-from rlcore.wording import counted
 
 from rlcore_gui import json_stream
 from rlcore_gui.holdout import HoldOut

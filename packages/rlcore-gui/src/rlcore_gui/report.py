@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 
+from rlcore.console.wording import counted
 from rlcore.errors import DataError
-from rlcore.wording import counted
 
 from rlcore_gui.pseudo_labels import PseudoLabels
 

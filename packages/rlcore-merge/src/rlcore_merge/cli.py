@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from rlcore.console.terminal import overwrite, say
+from rlcore.console.wording import counted
 from rlcore.errors import NotInstalledError, UserError
-from rlcore.terminal import overwrite, say
-from rlcore.wording import counted
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi

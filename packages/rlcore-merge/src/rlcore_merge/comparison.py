@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rlcore.console.wording import counted
 from rlcore.errors import UserError
 from rlcore.models.adapter import base_name, is_adapter
 from rlcore.models.vision_language import VisionLanguageModel
-from rlcore.wording import counted
 
 from rlcore_merge.checkpoint import Request, published_names
 from rlcore_merge.layouts import Layouts

@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from rlcore.console.wording import counted
 from rlcore.errors import UserError, did_you_mean
 from rlcore.models.fingerprint import Described
 from rlcore.models.fingerprint import fingerprint as fingerprint_of
-from rlcore.wording import counted
 
 from rlcore_merge.checkpoint import ALPHA, PART, Adapter, Checkpoint, read_config
 from rlcore_merge.model_config import text_settings

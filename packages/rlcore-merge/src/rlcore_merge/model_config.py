@@ -15,9 +15,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from rlcore.console.wording import counted
 from rlcore.errors import UserError
 from rlcore.models.vision_language import is_vision_language
-from rlcore.wording import counted
 
 from rlcore_merge.checkpoint import inside
 from rlcore_merge.tensors import Kind, Tensor, size_of

@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 from rlcore.atomic_files import beside
+from rlcore.console.wording import counted
 from rlcore.errors import UserError
-from rlcore.wording import counted
 from threadpoolctl import threadpool_limits
 from zlib_ng.zlib_ng import crc32, crc32_combine
 

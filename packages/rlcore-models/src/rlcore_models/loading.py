@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from rlcore.console.wording import counted
 from rlcore.errors import UserError
 from rlcore.models.agreement import check_agreement
 from rlcore.models.config_file import read_config
 from rlcore.models.vision_language import sees_images
-from rlcore.models.weights import check_loaded, check_types, limit_threads
+from rlcore.models.weights import COPY, Types, check_types
 from torch import nn
 from transformers import (
     MODEL_FOR_CAUSAL_LM_MAPPING,
@@ -23,6 +26,7 @@ from transformers import (
 from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 
 from rlcore_models.quantization import keep_layout, loading_options
+from rlcore_models.thread_teams import limit_threads
 
 
 def load_model(
@@ -45,7 +49,7 @@ def load_model(
     check_agreement(folder)  # before the next check, which trusts config.json
     if trained:
         _check_whole(folder)
-    check_types(folder)
+    check_types(folder, pickled=_pickled_types)
     chosen = _dtype(dtype, device)
     kind: Any = AutoModelForImageTextToText if sees_images(read_config(folder), folder) else AutoModelForCausalLM
     disable_progress_bar()  # type: ignore[no-untyped-call]  # a run prints only its own lines
@@ -65,7 +69,7 @@ def load_model(
         raise unreadable("the model", error, folder) from error
     model, loading = loaded
     assert isinstance(model, PreTrainedModel)
-    check_loaded(loading, folder)
+    _check_loaded(loading, folder)
     if quantised:
         keep_layout(model)
     else:
@@ -95,6 +99,30 @@ def _check_whole(folder: Path) -> None:
             where=str(folder),
             fix="use the original model, with model.quantization=nf4 and an adapter",
         )
+
+
+def _check_loaded(loading: Mapping[str, Collection[str]], folder: Path) -> None:
+    """Reject a model whose weights do not match its configuration.
+
+    Missing tensors would silently be random, and tensors that are not read belong to a larger model.
+    """
+    for key, message in (
+        ("missing_keys", "the weights of the model are incomplete"),
+        ("unexpected_keys", "the model folder has more weights than the model of its config.json"),
+    ):
+        if names := sorted(loading[key]):
+            verb = "missing" if key == "missing_keys" else "unread"
+            found = f"{counted(len(names), f'{verb} tensor')}, such as {names[0]}"
+            raise UserError(message, found=found, where=str(folder), fix=COPY)
+
+
+def _pickled_types(path: Path) -> Types:
+    """The tensors of a file of torch, without their data; none if it cannot be read."""
+    try:
+        tensors = torch.load(path, map_location="meta", weights_only=True, mmap=True)
+        return {name: (str(tensor.dtype).removeprefix("torch."), tensor.ndim) for name, tensor in tensors.items()}
+    except (OSError, EOFError, RuntimeError, ValueError, AttributeError, pickle.UnpicklingError):
+        return {}
 
 
 def _attention(folder: Path) -> str:

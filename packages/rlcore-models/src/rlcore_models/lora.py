@@ -19,11 +19,11 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
+from rlcore.console.wording import counted
 from rlcore.errors import UserError
 from rlcore.models.adapter import FINGERPRINT, QUANTIZATION, WEIGHTS, check_base, read_settings
 from rlcore.models.fingerprint import fingerprint_of_folder
 from rlcore.types import derive_seed
-from rlcore.wording import counted
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn

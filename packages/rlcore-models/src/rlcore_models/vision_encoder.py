@@ -13,8 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 import torch
-from rlcore.images.families import FAMILIES
-from rlcore.images.fitting import ImageProcessor
+from rlcore.images.fitting import FAMILIES, ImageProcessor
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+from rlcore.console.wording import counted
 from rlcore.errors import DataError
 from rlcore.types import Demonstration, Message, Task
-from rlcore.wording import counted
 
 from rl_plugin_gsm8k_tools import problems
 from rl_plugin_gsm8k_tools.calculator import calculator

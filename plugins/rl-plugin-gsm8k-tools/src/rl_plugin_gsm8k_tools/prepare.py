@@ -10,10 +10,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from rlcore.console.wording import counted
 from rlcore.errors import DataError
 from rlcore.json_files import to_line
 from rlcore.types import Message, thaw
-from rlcore.wording import counted
 
 from rl_plugin_gsm8k_tools import problems
 from rl_plugin_gsm8k_tools.calculator import calculator

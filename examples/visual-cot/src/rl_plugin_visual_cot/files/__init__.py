@@ -1,1 +1,1 @@
-"""A dialect of rlcore: the YAML files of Multimodal-Reinforce-CoT."""
+"""A config adapter of rlcore: the YAML files of Multimodal-Reinforce-CoT."""

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rlcore.models.weights import threads_kept
+from rlcore.console.terminal import LogHandler, in_notebook
+from rlcore.models.threads import threads_kept
 from rlcore.session.exits import exits_reported
-from rlcore.terminal import LogHandler, in_notebook
 
 TRANSFORMERS = "transformers.utils.logging"
 

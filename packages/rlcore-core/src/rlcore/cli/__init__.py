@@ -10,7 +10,10 @@ import click
 
 from rlcore.atomic_files import FREE_DISK_SPACE, is_full_disk
 from rlcore.cli.interrupts import interrupts_handled
-from rlcore.cli.text import examples
+from rlcore.cli.output import examples
+from rlcore.console.escaping import printable
+from rlcore.console.invocation import as_typed
+from rlcore.console.terminal import log_to_terminal, say
 from rlcore.errors import (
     ComponentExitError,
     DivergenceError,
@@ -22,12 +25,9 @@ from rlcore.errors import (
     UserError,
     did_you_mean,
 )
-from rlcore.escaping import printable
-from rlcore.invocation import as_typed
-from rlcore.models.weights import let_waiting_threads_sleep
+from rlcore.models.threads import let_waiting_threads_sleep
 from rlcore.redaction import forget, remember_arguments
 from rlcore.session.exits import Terminated, status_of, terminations_raised
-from rlcore.terminal import log_to_terminal, say
 
 COMMANDS = {
     "run": ("rlcore.cli.run:run", "Train a policy."),
@@ -86,24 +86,18 @@ class LazyGroup(click.Group):
         inner = [key for key, group in groups.items() if isinstance(group, click.Group) and name in group.commands]
         if inner:
             raise click.UsageError(f"there is no command {name!r}; did you mean 'rlcore {inner[0]} {name}'?", ctx)
-        near = did_you_mean(name, [*COMMANDS, *_plugin_command_names()])
+        from rlcore.cli.plugin_commands import plugin_commands
+
+        near = did_you_mean(name, [*COMMANDS, *(known for known, _ in plugin_commands())])
         raise click.UsageError(f"there is no command {name!r}" + (f"; {near}" if near else ""), ctx)
-
-
-def _plugin_command_names() -> list[str]:
-    from rlcore.plugins.registry import Registry
-
-    return [spec.id for spec in Registry().specs("command")]
 
 
 def _plugin_command(name: str) -> click.Command | None:
     from rlcore.plugins.registry import Registry
 
     registry = Registry()
-    if name not in [spec.id for spec in registry.specs("command")]:
-        return None
-    command: click.Command = registry.load("command", name)
-    return command
+    known = [spec.id for spec in registry.specs("command")]
+    return registry.load("command", name) if name in known else None
 
 
 EXIT_STATUS = """\b

@@ -13,18 +13,18 @@ import click
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from rlcore.cli.json_output import json_option, print_json
 from rlcore.cli.layering import gather, layer_options
+from rlcore.cli.output import json_option, print_json
 from rlcore.config.fields import inner_models
 from rlcore.config.layers import file_layer, leaves, merge_layers
 from rlcore.config.resolve import Resolved, resolve
 from rlcore.config.schema import RunConfig
 from rlcore.config.write import toml_text, toml_value
+from rlcore.console.terminal import say
 from rlcore.errors import UserError
 from rlcore.plugins.registry import Registry
 from rlcore.redaction import redacted
 from rlcore.runs.directory import run_of
-from rlcore.terminal import say
 
 
 @click.group(

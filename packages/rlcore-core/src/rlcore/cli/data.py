@@ -1,40 +1,36 @@
-"""``rlcore data``: list, prepare, label and show datasets. `rlcore.cli.rescore` implements rescoring."""
+"""``rlcore data``: list, prepare, label and show datasets, and show stored rollouts. See also `rlcore.cli.rescore`."""
 
 from __future__ import annotations
 
-import contextlib
-import gzip
 import itertools
-import json
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
+from pydantic import BaseModel
 
 from rlcore.abilities import ConversationDataset
-from rlcore.cli.file_images import FileImages
-from rlcore.cli.flags import option_layers
-from rlcore.cli.json_output import json_option, print_json
-from rlcore.cli.rescore import newest_rollouts, rescore
-from rlcore.cli.row_lines import Shown, row_lines
-from rlcore.cli.sheet import sheet
-from rlcore.cli.shown_images import ReadImage, ShownImages
-from rlcore.cli.text import printable
-from rlcore.config.layers import override_layers
+from rlcore.cli.output import json_option, print_json
+from rlcore.cli.rescore import rescore
+from rlcore.cli.rows import ReadImage, Shown, ShownImages, file_rows, row_lines
+from rlcore.config.fields import annotation_of, union_members
+from rlcore.config.layers import COMMAND_LINE, Layer, override_layers, parse_value
+from rlcore.config.messages import Problem, ProblemsError
+from rlcore.config.schema import EvaluationTable, Table
 from rlcore.config.tables import validate_options
-from rlcore.errors import DataError, NotInstalledError, PluginError, UserError, did_you_mean
-from rlcore.json_files import json_lines, parse_json, read_json
+from rlcore.console.terminal import say
+from rlcore.console.wording import counted
+from rlcore.errors import DataError, PluginError, UserError, did_you_mean
 from rlcore.plugin_calls import value_text
-from rlcore.plugins.registry import Registry, make_component, worked
-from rlcore.runs.records import blobs_of
+from rlcore.plugins.registry import Registry, asked, make_component
+from rlcore.report import Facts, notes_of_plugins, write_sheet
+from rlcore.runs.directory import config_layer, recipe_of
+from rlcore.runs.records import newest_rollouts, purpose_and_step, read_groups
 from rlcore.session.datasets import checked_dataset
 from rlcore.session.exits import exits_reported
-from rlcore.terminal import say
 from rlcore.types import Demonstration, Task, media_hash, to_json
-from rlcore.wording import counted
 
 
 @click.group(
@@ -56,7 +52,6 @@ def data() -> None:
 
 
 data.add_command(rescore)
-data.add_command(sheet)
 
 
 @data.command(name="list", epilog="\b\nExample:\n  rlcore data list")
@@ -73,27 +68,60 @@ def list_() -> None:
         say(f"{spec.id:<{width}}  {spec.summary}  ({', '.join([*verbs, 'show'])}; {offer.plugin.origin})")
 
 
-@data.command(
-    context_settings={"ignore_unknown_options": True},
-    epilog="""\b
+def _command(verb: str, help: str, epilog: str) -> None:
+    """Add a command that runs the function of a dataset which implements it, and prints its summary."""
+
+    @data.command(verb, help=help, epilog=epilog, context_settings={"ignore_unknown_options": True})
+    @click.argument("name")
+    @click.argument("options", nargs=-1, metavar="[KEY=VALUE]...")
+    @click.option("--help-options", is_flag=True, help="List the options of this dataset.")
+    @json_option("Print the summary as JSON.")
+    @exits_reported()
+    def work(name: str, options: tuple[str, ...], help_options: bool, as_json: bool) -> None:
+        registry = Registry()
+        spec = registry.spec("dataset", name)
+        target: str | None = getattr(spec, verb, None)
+        if target is None:
+            able = [
+                f"rlcore data {verb} {other.id}" for other in registry.specs("dataset") if getattr(other, verb, None)
+            ]
+            raise UserError(f"the dataset {name!r} has nothing to {verb}", fix=", or ".join(able) or "rlcore data list")
+        path: str | None = getattr(spec, f"{verb}_config")
+        model = registry.load_for("dataset", spec, path) if path else None
+        if help_options:
+            from rlcore.cli.config import field_rows
+
+            say(*(field_rows(model, "") if model is not None else ["this dataset takes no options"]))
+            return
+        layers = _option_layers(options, model)
+        values = validate_options(model, layers, subject=f"the options of rlcore data {verb} {name}")
+        function = registry.load_for("dataset", spec, target)
+        what = f"{verb} of {registry.named('dataset', name)}"
+        summary = asked(what, function, *(() if values is None else (values,)), takes_long=True) or {}
+        if not isinstance(summary, Mapping):
+            raise PluginError(f"{what} must return a summary", found=value_text(summary), fix="return a dict")
+        summary = {str(key): value for key, value in summary.items()}
+        if as_json:
+            print_json(summary)
+            return
+        width = max((len(key) for key in summary), default=0)
+        for key, value in summary.items():
+            say(f"{key:<{width}}  {value}")
+
+
+_command(
+    "prepare",
+    "Convert raw files to training data. Options depend on the dataset.",
+    """\b
     Examples:
       rlcore data prepare gsm8k-tools --help-options
       rlcore data prepare gsm8k-tools source=gsm8k.jsonl out=train.jsonl
       rlcore data prepare gsm8k-tools --source gsm8k.jsonl --out train.jsonl""",
 )
-@click.argument("name")
-@click.argument("options", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("--help-options", is_flag=True, help="List the options of this dataset.")
-@json_option("Print the summary as JSON.")
-@exits_reported()
-def prepare(name: str, options: tuple[str, ...], help_options: bool, as_json: bool) -> None:
-    """Convert raw files to training data. Options depend on the dataset."""
-    _work("prepare", name, options, help_options=help_options, as_json=as_json)
-
-
-@data.command(
-    context_settings={"ignore_unknown_options": True},
-    epilog="""\b
+_command(
+    "label",
+    "Let a teacher model write labels for recorded data. Options depend on the dataset.",
+    """\b
     Examples:
       rlcore data label NAME --help-options
       rlcore data label NAME model=qwen2.5-vl-72b base_url=http://localhost:8000/v1 out=labels.jsonl dry_run=true
@@ -102,45 +130,6 @@ def prepare(name: str, options: tuple[str, ...], help_options: bool, as_json: bo
     \b
     NAME is a dataset that rlcore data list marks with "label". The same command again continues where it stopped.""",
 )
-@click.argument("name")
-@click.argument("options", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("--help-options", is_flag=True, help="List the options of this dataset.")
-@json_option("Print the summary as JSON.")
-@exits_reported()
-def label(name: str, options: tuple[str, ...], help_options: bool, as_json: bool) -> None:
-    """Let a teacher model write labels for recorded data. Options depend on the dataset."""
-    _work("label", name, options, help_options=help_options, as_json=as_json)
-
-
-def _work(verb: str, name: str, options: tuple[str, ...], *, help_options: bool, as_json: bool) -> None:
-    """Run the function of a dataset that implements a command, and print its summary."""
-    registry = Registry()
-    spec = registry.spec("dataset", name)
-    target: str | None = getattr(spec, verb, None)
-    if target is None:
-        able = [f"rlcore data {verb} {other.id}" for other in registry.specs("dataset") if getattr(other, verb, None)]
-        raise UserError(f"the dataset {name!r} has nothing to {verb}", fix=", or ".join(able) or "rlcore data list")
-    path: str | None = getattr(spec, f"{verb}_config")
-    model = registry.load_for("dataset", spec, path) if path else None
-    if help_options:
-        from rlcore.cli.config import field_rows
-
-        say(*(field_rows(model, "") if model is not None else ["this dataset takes no options"]))
-        return
-    layers = option_layers(options, model)
-    values = validate_options(model, layers, subject=f"the options of rlcore data {verb} {name}")
-    function = registry.load_for("dataset", spec, target)
-    what = f"{verb} of {registry.named('dataset', name)}"
-    summary = worked(what, function, *(() if values is None else (values,))) or {}
-    if not isinstance(summary, Mapping):
-        raise PluginError(f"{what} must return a summary", found=value_text(summary), fix="return a dict")
-    summary = {str(key): value for key, value in summary.items()}
-    if as_json:
-        print_json(summary)
-        return
-    width = max((len(key) for key in summary), default=0)
-    for key, value in summary.items():
-        say(f"{key:<{width}}  {value}")
 
 
 @data.command(
@@ -176,7 +165,7 @@ def show(source: str, options: tuple[str, ...], count: int, split: str, images: 
     is_file = path.exists() or path.suffix in {".jsonl", ".json", ".parquet", ".gz"}
     if not is_file and ":" not in source and source not in {spec.id for spec in Registry().specs("dataset")}:
         raise _source_not_found(source)
-    rows = _rows_with_images(path) if is_file else _rows_of_dataset(source, options, split)
+    rows = file_rows(path) if is_file else _rows_of_dataset(source, options, split)
     pictures = ShownImages(images, path.with_name(f"{path.name}.images") if is_file else None)
     shown = 0
     for number, (row, read) in enumerate(itertools.islice(rows, count), start=1):
@@ -189,21 +178,6 @@ def show(source: str, options: tuple[str, ...], count: int, split: str, images: 
         shown = number
     if not shown:
         say("no rows")
-
-
-def _rows_with_images(path: Path) -> Iterator[tuple[Mapping[str, Any], ReadImage]]:
-    images = FileImages(_image_folder(path), blobs_of(path))
-    return ((row, images.read) for row in images.marked(_file_rows(path)))
-
-
-def _image_folder(path: Path) -> Path:
-    """The folder that the paths of images are relative to: that of the file, unless its metadata names another."""
-    if path.suffix == ".parquet" and path.is_file():
-        with contextlib.suppress(ImportError, OSError, ValueError, KeyError, TypeError):
-            import pyarrow.parquet
-
-            return Path(json.loads(pyarrow.parquet.read_schema(path).metadata[b"rlcore"])["images"])
-    return path.parent
 
 
 def _rows_of_dataset(name: str, options: tuple[str, ...], split: str) -> Iterator[tuple[Mapping[str, Any], ReadImage]]:
@@ -240,49 +214,103 @@ def _source_not_found(source: str) -> DataError:
     )
 
 
-def _file_rows(path: Path) -> Iterator[Mapping[str, Any]]:
+@data.command(
+    epilog="""\b
+    Examples:
+      rlcore data sheet runs/NAME --out page.html                                        the newest evaluation
+      rlcore data sheet runs/NAME/rollouts/evaluation-000030.jsonl.gz --out page.html"""
+)
+@click.argument("source", metavar="RUN|FILE")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    required=True,
+    metavar="FILE.html",
+    help="The page, which is replaced if it exists.",
+)
+@exits_reported()
+def sheet(source: str, out: Path) -> None:
+    """Write stored trajectories as one HTML page, with images, reasoning, answers and verdicts.
+
+    A run's own evaluations with images are in its folder sheets/. The page needs no other file and no network.
+    """
+    path = Path(source).expanduser()
+    if path.is_dir():
+        path = newest_rollouts(path)
     if not path.is_file():
-        raise DataError(f"there is no file {path}", fix="give a file, or the name of a dataset")
-    if path.suffix == ".parquet":
-        yield from _parquet_rows(path)
-        return
+        raise DataError(f"there is no file {path}", fix="give stored rollouts of a run, or of rlcore eval --save")
+    if not out.parent.is_dir():
+        raise UserError(f"the folder {out.parent} does not exist", where="--out", fix="create it")
+    groups = list(read_groups(path))
+    write_sheet(out, groups, _facts(path), notes_of_plugins(Registry()))
+    say(f"written   {out}: {counted(len(groups), 'task')} of {path}")
+
+
+def _facts(path: Path) -> Facts:
+    """What is known about a file of rollouts: its run, if it is in one."""
+    run = path.absolute().parent.parent
+    if not (run / "config.toml").is_file():
+        return Facts(title=path.name)
+    tree = config_layer(run).tree
+    purpose, step = purpose_and_step(path)
+    rows = [("model", str(tree.get("model", {}).get("path", ""))), ("recipe", recipe_of(run)), ("run", run.name)]
+    success = tree.get("evaluation", {}).get("success", EvaluationTable().success)
+    return Facts(title=f"{purpose.capitalize()} at step {step}", rows=rows, success=float(success))
+
+
+def _option_layers(arguments: Sequence[str], model: type[BaseModel] | None) -> list[Layer]:
+    """Return one layer for each option.
+
+    ``--name value`` and ``--name=value`` set the key ``name``, or the key that `Table.FLAGS` of the model assigns to
+    it. A flag of a key that is true or false needs no value. Hyphens and underscores are equal.
+
+    Raises:
+        ConfigError: all options with an unknown name, without a value, or of another form.
+    """
+    keys = _keys_by_flag(model)
+    own: list[str] = []
+    layers: list[Layer] = []
+    problems: list[Problem] = []
+    waiting = list(reversed(arguments))
+    while waiting:
+        argument = waiting.pop()
+        if not argument.startswith("--"):
+            own.append(argument)
+            continue
+        flag, equals, value = argument.partition("=")
+        key = keys.get(flag[2:].replace("-", "_"))
+        kinds = set(union_members(annotation_of(model, (key,)))) if model is not None and key is not None else set()
+        origin = f"{COMMAND_LINE}{argument}"
+        if not equals and bool in kinds:
+            value = "true"
+        elif not equals and waiting and not waiting[-1].startswith("--") and (key or "=" not in waiting[-1]):
+            value = waiting.pop()
+            origin = f"{origin} {value}"
+        elif not equals and key is not None:
+            reason = f"needs a value: {flag} VALUE"
+            problems.append(Problem(kind="bad override", path=flag, origin=origin, reason=reason))
+        if key is None:
+            reason = _nearest(flag, keys)
+            problems.append(Problem(kind="unknown key", path=flag, origin=origin, reason=reason))
+        else:
+            found = value if str in kinds else parse_value(value)
+            layers.append(Layer(tree={key: found}, origins={(key,): origin}))
     try:
-        if path.suffix == ".json":
-            tree = read_json(path)
-            yield from (row if isinstance(row, dict) else {"value": row} for row in _rows_of(tree))
-            return
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
-            for number, line in json_lines(file):
-                yield _json_row(line, f"{path}:{number}")
-    except (OSError, EOFError, ValueError, zlib.error) as error:
-        raise _unreadable(path, error) from None
+        layers += override_layers(own)
+    except ProblemsError as error:
+        problems += error.problems
+    if problems:
+        raise ProblemsError(problems, subject="the options")
+    return layers
 
 
-def _rows_of(tree: Any) -> list[Any]:
-    return tree if isinstance(tree, list) else [tree]
+def _keys_by_flag(model: type[BaseModel] | None) -> Mapping[str, str]:
+    if model is None:
+        return {}
+    keys = {name: name for name in model.model_fields}
+    return {**model.FLAGS, **keys} if issubclass(model, Table) else keys
 
 
-def _json_row(line: bytes, where: str) -> Mapping[str, Any]:
-    try:
-        row = parse_json(line)
-    except ValueError as error:
-        fix = "correct the line"
-        raise DataError("the line is not valid JSON", found=str(error), where=where, fix=fix) from None
-    return row if isinstance(row, dict) else {"value": row}
-
-
-def _parquet_rows(path: Path) -> Iterator[Mapping[str, Any]]:
-    try:
-        import pyarrow.parquet
-    except ImportError:
-        raise NotInstalledError(f"reading {path} needs pyarrow", fix="pip install pyarrow") from None
-    try:
-        file = pyarrow.parquet.ParquetFile(path)
-        for batch in file.iter_batches(batch_size=16):
-            yield from batch.to_pylist()
-    except (OSError, ValueError, pyarrow.ArrowException) as error:
-        raise _unreadable(path, error) from None
-
-
-def _unreadable(path: Path, error: Exception) -> DataError:
-    return DataError(f"cannot read {path}", found=printable(str(error)), fix="restore the file, or convert it again")
+def _nearest(flag: str, keys: Mapping[str, str]) -> str:
+    near = did_you_mean(flag[2:].replace("-", "_"), keys)
+    return near.replace("'", "'--", 1) if near else "--help-options lists the options of this dataset"

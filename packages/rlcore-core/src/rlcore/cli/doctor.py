@@ -6,11 +6,10 @@ from pathlib import Path
 
 import click
 
-from rlcore.cli.json_output import json_option, print_json
-from rlcore.cli.text import examples
+from rlcore.cli.output import examples, json_option, print_json
+from rlcore.console.invocation import as_typed
+from rlcore.console.terminal import say
 from rlcore.errors import UserError
-from rlcore.invocation import as_typed
-from rlcore.terminal import say
 
 MARKS = {"ok": "✓", "warn": "!", "fail": "✗"}
 

@@ -10,11 +10,10 @@ from contextlib import suppress
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
-from rlcore.escaping import printable
+from rlcore.console.escaping import printable
+from rlcore.console.terminal import say, traceback_lines
 from rlcore.plugins.discovery import discover
-from rlcore.plugins.importing import describe
-from rlcore.plugins.loading import FILE_MODULE
-from rlcore.terminal import say, traceback_lines
+from rlcore.plugins.loading import FILE_MODULE, describe
 
 STATUS = 70
 """The exit status of an internal error, ``EX_SOFTWARE`` of ``sysexits.h``."""

@@ -11,12 +11,14 @@ from typing import Any
 
 import click
 
-from rlcore.cli.json_output import json_option, print_json
 from rlcore.cli.layering import gather, layer_options
+from rlcore.cli.output import json_option, print_json
 from rlcore.cli.training import Request, skipped_rows
 from rlcore.config.layers import OVERRIDES, Layer
 from rlcore.config.resolve import resolve
 from rlcore.config.resolved import Resolved
+from rlcore.console.terminal import say
+from rlcore.console.wording import counted
 from rlcore.episodes.evaluation import Summary, evaluation_request, summaries_of, summarise, tasks_to_evaluate
 from rlcore.errors import NotScoredError, UserError
 from rlcore.models.folder import BUILTIN
@@ -30,9 +32,7 @@ from rlcore.session.checks import check_run
 from rlcore.session.exits import exits_reported
 from rlcore.session.plan import RunPlan
 from rlcore.session.session import RunSession
-from rlcore.terminal import say
 from rlcore.types import Group
-from rlcore.wording import counted
 
 
 @click.command(

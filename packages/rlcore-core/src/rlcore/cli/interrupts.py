@@ -101,6 +101,3 @@ def _children() -> list[int]:
         with contextlib.suppress(OSError):
             found += map(int, path.read_text("ascii").split())
     return found
-
-
-__all__ = ["interrupts_handled"]

@@ -6,29 +6,28 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from rlcore.cli.text import printable
-from rlcore.config.dialects import translate
+from rlcore.cli.output import printable
+from rlcore.config.adapters import translate
 from rlcore.config.layers import (
     COMMAND_LINE,
     Layer,
-    file_layer,
     leaves,
     merge_layers,
     override_layers,
     override_of,
+    recipe_layer,
 )
+from rlcore.console.terminal import say
 from rlcore.errors import UserError
 from rlcore.models.folder import BUILTIN
-from rlcore.plugins.registry import KINDS, Registry, asked
+from rlcore.plugins.registry import KINDS, Registry
 from rlcore.redaction import remember_arguments
 from rlcore.runs.directory import Asked
 from rlcore.session.processes import speaks_first
-from rlcore.terminal import say
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 SELECTING = frozenset(
@@ -103,7 +102,7 @@ def gather(
     elif plugin is not None or recipe is not None:
         layer, name, summary = _recipe(registry, plugin, recipe)
         layers.append(layer)
-    remember_arguments(overrides)  # a dialect may repeat them
+    remember_arguments(overrides)  # a config adapter may repeat them
     translated = translate(registry, files=read, overrides=overrides)
     if speaks_first():
         say(*translated.lines, err=True)
@@ -118,7 +117,7 @@ def gather(
 
 
 def _placed(layer: Layer, place: str) -> Layer:
-    """The layer of a dialect, whose origins name the command line, with the place that its overrides come from."""
+    """The layer of a config adapter, with the place that its overrides come from; its origins name the command line."""
 
     def placed(origin: str) -> str:
         before, text = override_of(origin)
@@ -171,9 +170,7 @@ def _recipe(registry: Registry, plugin: str | None, recipe: str | None) -> tuple
         _check_has_recipes(registry, plugin)
         id = f"{registry.plugin(plugin).name}/{(recipe or 'default').rpartition('/')[2]}"
     offer = registry.offer("recipe", id)
-    origin = offer.plugin.origin if offer is not None else ""
-    text = asked(f"the text of {registry.named('recipe', id)}", registry.load("recipe", id).read_text, encoding="utf-8")
-    return file_layer(Path(f"{id}.toml"), text=text, name=f"recipe {id}"), id, origin
+    return recipe_layer(registry, id), id, offer.plugin.origin if offer is not None else ""
 
 
 def _check_has_recipes(registry: Registry, name: str) -> None:

@@ -13,24 +13,28 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rlcore.escaping import printable
-
-MOST_BYTES = 100_000
+from rlcore.console.escaping import printable
 
 
 def plugin_commands() -> list[tuple[str, str]]:
     """Name and summary of each command that a plugin adds, sorted by name."""
-    saved = _read()
-    if saved is not None and saved["state"] == _state(list(saved["state"]["modules"])):
-        rows = saved["commands"]
-    else:
-        from rlcore.plugins.registry import Registry
+    parent = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    cache = Path(parent) / "rlcore" / "commands.json"
+    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        saved = json.loads(cache.read_text(encoding="utf-8"))
+        if saved["state"] == _state(list(saved["state"]["modules"])):
+            return [(printable(name), printable(summary)) for name, summary in saved["commands"]]
+    from rlcore.plugins.registry import Registry
 
-        registry = Registry()
-        rows = sorted([spec.id, spec.summary] for spec in registry.specs("command"))
-        found = (sys.modules.get(plugin.module) for plugin in registry.plugins.all())
-        modules = [file for module in found if (file := getattr(module, "__file__", None))]
-        _write({"state": _state(sorted(modules)), "commands": rows})
+    registry = Registry()
+    rows = sorted((spec.id, spec.summary) for spec in registry.specs("command"))
+    found = (sys.modules.get(plugin.module) for plugin in registry.plugins.all())
+    modules = [file for module in found if (file := getattr(module, "__file__", None))]
+    partial = cache.with_name(f".{cache.name}.{os.getpid()}")
+    with suppress(OSError):
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(json.dumps({"state": _state(sorted(modules)), "commands": rows}), encoding="utf-8")
+        partial.replace(cache)
     return [(printable(name), printable(summary)) for name, summary in rows]
 
 
@@ -48,37 +52,3 @@ def _changed(path: str) -> int:
         return os.stat(path).st_mtime_ns
     except OSError:
         return 0
-
-
-def _file() -> Path:
-    parent = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(parent) / "rlcore" / "commands.json"
-
-
-def _read() -> dict[str, Any] | None:
-    try:
-        with _file().open("rb") as file:
-            saved = json.loads(file.read(MOST_BYTES))
-        whole = isinstance(saved["state"]["modules"], dict)
-        return saved if whole and all(map(_is_row, saved["commands"])) else None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return None
-
-
-def _is_row(row: object) -> bool:
-    return isinstance(row, list) and len(row) == 2 and all(isinstance(text, str) for text in row)
-
-
-def _write(saved: dict[str, Any]) -> None:
-    path = _file()
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(json.dumps(saved), encoding="utf-8")
-        partial.replace(path)
-    except OSError:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
-
-
-__all__ = ["plugin_commands"]

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rlcore.cli.json_output import json_option, print_json
-from rlcore.cli.text import examples
+from rlcore.cli.output import examples, json_option, print_json
+from rlcore.console.terminal import say
+from rlcore.console.wording import counted
 from rlcore.plugins.discovery import Plugin, State, discover
 from rlcore.plugins.loading import pip_line
-from rlcore.terminal import say
-from rlcore.wording import counted
 
 if TYPE_CHECKING:
     from rlcore.plugins.registry import Registry

@@ -14,17 +14,16 @@ from pathlib import Path
 import click
 
 from rlcore.atomic_files import beside, told
-from rlcore.cli.json_output import json_option, print_json
-from rlcore.cli.text import printable
-from rlcore.errors import DataError, NotScoredError, UserError
+from rlcore.cli.output import json_option, print_json, printable
+from rlcore.console.terminal import say
+from rlcore.console.wording import counted
+from rlcore.errors import NotScoredError, UserError
 from rlcore.plugins.registry import Registry
 from rlcore.runs.directory import config_layer
-from rlcore.runs.records import read_groups, write_groups
+from rlcore.runs.records import purpose_and_step, read_groups, record_name, stored_rollouts, write_groups
 from rlcore.session.exits import exits_reported
 from rlcore.session.rescoring import STATES, Comparison, Plan, plan, rescored
-from rlcore.terminal import say
 from rlcore.types import Group
-from rlcore.wording import counted
 
 PROGRESS_EVERY_S = 5.0
 LONGEST_REASON = 160
@@ -54,7 +53,7 @@ def rescore(source: str, words: tuple[str, ...], as_json: bool) -> None:
     """
     path = Path(source).expanduser()
     files = stored_rollouts(path)
-    run = next((parent for parent in (path, path.parent, path.parent.parent) if _is_run(parent)), None)
+    run = next((folder for folder in (path, *path.parents[:2]) if (folder / "config.toml").is_file()), None)
     how = plan(config_layer(run) if run is not None else None, words, Registry())
     session = _Session(how, files)
     if how.out is None:
@@ -80,7 +79,7 @@ def _print(found: Mapping[str, Comparison], how: Plan, files: Sequence[Path]) ->
         say(f"rewards   {f'{name}: ' if name else ''}{listed}")
     say("", *_table(found))
     for purpose in dict.fromkeys(purpose_and_step(file)[0] for file in files):
-        mine = [found[_name(file)] for file in files if purpose_and_step(file)[0] == purpose]
+        mine = [found[record_name(file)] for file in files if purpose_and_step(file)[0] == purpose]
         say("", *_counts(purpose, mine))
     if how.out is not None:
         say("", f"written   {how.out}: {counted(len(files), 'file')}")
@@ -96,7 +95,7 @@ class _Session:
 
     def score(self, file: Path) -> Iterator[Group]:
         """The rescored groups of a file."""
-        comparison = self.found.setdefault(_name(file), Comparison(success=self._how.success))
+        comparison = self.found.setdefault(record_name(file), Comparison(success=self._how.success))
         for before, now in rescored(read_groups(file), self._how):
             comparison.add(before, now)
             self._groups += 1
@@ -105,49 +104,6 @@ class _Session:
                 place = f"file {self._files.index(file) + 1} of {len(self._files)}"
                 say(f"{counted(self._groups, 'group')} scored, {place}", err=True)
             yield now
-
-
-def newest_rollouts(folder: Path) -> Path:
-    """The stored rollouts of the latest step, preferably those of its evaluation."""
-
-    def place(file: Path) -> tuple[int, bool]:
-        purpose, step = purpose_and_step(file)
-        return step, purpose.endswith("evaluation")
-
-    return max(stored_rollouts(folder), key=place)
-
-
-def stored_rollouts(path: Path) -> list[Path]:
-    """The files of stored rollouts at a path (a file, a run, or a folder of rollouts), ordered by step.
-
-    Raises:
-        DataError: there are no such files.
-    """
-    if path.is_file():
-        return [path]
-    if not path.is_dir():
-        raise DataError(f"there is no run or file {path}", fix="give a run directory, or a file in its rollouts/")
-    folder = path / "rollouts" if (path / "rollouts").is_dir() else path
-    files = [file for pattern in ("*.jsonl", "*.jsonl.gz") for file in folder.glob(pattern) if file.name[0] != "."]
-    if not files:
-        fix = "give a run with stored rollouts, or a file"
-        raise DataError(f"{path} has no stored rollouts", found=f"none in {folder}", fix=fix)
-    return sorted(files, key=purpose_and_step)
-
-
-def _is_run(path: Path) -> bool:
-    return (path / "config.toml").is_file()
-
-
-def purpose_and_step(file: Path) -> tuple[str, int]:
-    """``("train", 12)`` of ``train-000012.jsonl.gz``; the whole name and -1 when the name has no step."""
-    name = _name(file)
-    purpose, _, step = name.rpartition("-")
-    return (purpose, int(step)) if step.isdecimal() and purpose else (name, -1)
-
-
-def _name(file: Path) -> str:
-    return file.name.removesuffix(".gz").removesuffix(".jsonl")
 
 
 @contextmanager

@@ -9,18 +9,18 @@ from pathlib import Path
 
 import click
 
-from rlcore.cli.json_output import json_option
 from rlcore.cli.layering import layer_options
+from rlcore.cli.output import json_option
 from rlcore.cli.training import Request, is_finished, prepared, print_result, trained
+from rlcore.console.invocation import as_typed
+from rlcore.console.terminal import say
 from rlcore.errors import UserError
-from rlcore.invocation import as_typed
 from rlcore.runs.directory import best_checkpoint, last_checkpoint
 from rlcore.runs.output import Output
 from rlcore.session.dry_run import rehearse
 from rlcore.session.exits import exits_reported
 from rlcore.session.processes import local_rank, processes_of
 from rlcore.session.session import RunSession
-from rlcore.terminal import say
 
 
 @contextmanager

@@ -15,13 +15,15 @@ import click
 
 from rlcore.abilities import ConversationsConfig, CountsSkipped, StepsConfig, TasksConfig
 from rlcore.cli.escaped import logged_in
-from rlcore.cli.json_output import print_json
 from rlcore.cli.layering import Layered, gather
+from rlcore.cli.output import print_json
 from rlcore.config.layers import COMMAND_LINE, PYTHON
 from rlcore.config.resolve import resolve
+from rlcore.console.invocation import as_typed
+from rlcore.console.terminal import say, traceback_lines
+from rlcore.console.wording import counted
 from rlcore.contracts import Trainer
 from rlcore.errors import DivergenceError, EngineError, ProcessError, UserError, WriteError
-from rlcore.invocation import as_typed
 from rlcore.models.freed_memory import choose_allocation
 from rlcore.plugin_calls import plugin_code, value_text
 from rlcore.plugins.registry import Registry
@@ -44,8 +46,6 @@ from rlcore.session.processes import Processes, rank, speaks_first, world_size
 from rlcore.session.resuming import check_unchanged, resumed_lines
 from rlcore.session.session import RunSession
 from rlcore.specs import StrategySpec, TrainerSpec
-from rlcore.terminal import say, traceback_lines
-from rlcore.wording import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

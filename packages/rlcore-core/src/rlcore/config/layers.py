@@ -13,10 +13,10 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from rlcore.config.limits import check_overrides, check_tree
 from rlcore.config.messages import Problem, ProblemsError
-from rlcore.config.origins import KeyPath, parse_toml, parse_yaml, read_text
+from rlcore.config.origins import KeyPath, check_overrides, check_tree, parse_toml, parse_yaml, read_text
 from rlcore.errors import did_you_mean
+from rlcore.plugins.registry import Registry, asked
 from rlcore.redaction import remember_arguments, remember_secrets
 
 SHORT_FORMS = {
@@ -233,6 +233,12 @@ def file_layer(path: Path, *, text: str | None = None, name: str | None = None) 
     return Layer(tree=tree, origins={key: f"{name}:{line}" for key, line in lines.items()})
 
 
+def recipe_layer(registry: Registry, id: str) -> Layer:
+    """The recipe of a plugin with this id."""
+    text = asked(f"the text of {registry.named('recipe', id)}", registry.load("recipe", id).read_text, encoding="utf-8")
+    return file_layer(Path(f"{id}.toml"), text=text, name=f"recipe {id}")
+
+
 def values_layer(tree: Mapping[str, Any], origin: str) -> Layer:
     """Plain values with a common origin."""
     return Layer(tree=tree, origins={path: origin for path, _ in leaves(tree)})
@@ -304,20 +310,4 @@ def merge_layers(layers: Iterable[Layer], *, short_forms: Mapping[str, str] = SH
     return merged
 
 
-__all__ = [
-    "COMMAND_LINE",
-    "DEFAULT",
-    "OVERRIDES",
-    "PYTHON",
-    "KeyPath",
-    "Layer",
-    "Merged",
-    "file_layer",
-    "leaves",
-    "merge_layers",
-    "nearest_origin",
-    "override_layers",
-    "override_of",
-    "parse_value",
-    "values_layer",
-]
+__all__ = ["KeyPath"]

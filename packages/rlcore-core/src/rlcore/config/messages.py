@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher, get_close_matches
 
+from rlcore.console.escaping import printable
+from rlcore.console.wording import counted
 from rlcore.errors import ConfigError
-from rlcore.escaping import printable
-from rlcore.wording import counted
 
 MOST_SHOWN = 50
 """Limit of the problems in a message."""

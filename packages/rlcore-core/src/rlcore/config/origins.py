@@ -1,19 +1,37 @@
-"""Parse TOML and YAML files and record the line number of each value."""
+"""Parse TOML and YAML files within limits, and record the line number of each value."""
 
 from __future__ import annotations
 
 import datetime
 import re
 import tomllib
-from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlcore.config.limits import MAX_BYTES, MAX_DEPTH, MAX_VALUES, KeyPath, check_tree, too_large
+from rlcore.config.messages import Problem, ProblemsError
 from rlcore.errors import ConfigError, NotInstalledError
 from rlcore.plugins.loading import pip_line
 
+KeyPath = tuple[str, ...]
+"""Keys from the root. List indices are digits: ``("reward", "0", "weight")``."""
+
+MAX_BYTES = 1_000_000
+"""Limit of a configuration file."""
+MAX_VALUES = 10_000
+"""Limit of values per source. Nested aliases of YAML can expand a few lines to more values than fit in memory."""
+MAX_DEPTH = 32
+"""Limit of nested tables and lists."""
+MAX_OVERRIDES = 1_000
+"""Limit of ``KEY=VALUE`` overrides."""
+INTEGERS = range(-(2**63), 2**63)
+"""Integers have 64 bits, as in TOML."""
+_TOML_TOKEN = re.compile(
+    r'"""(?:[^"\\]|\\.|"(?!""))*"{3,5}|"(?:[^"\\\n]|\\.)*"'
+    r"|'''(?:[^']|'(?!''))*'{3,5}|'[^'\n]*'|#[^\n]*|[^\"'#\n\[\]{}=]+|.",
+    re.DOTALL,
+)
+"""A string, a comment, a line break, a bracket, an equals sign, or a text without them."""
 _NUMBER: list[tuple[re.Pattern[str], Callable[[str], Any]]] = [
     (re.compile(r"[-+]?[0-9]+"), int),
     (re.compile(r"0o[0-7]+"), lambda text: int(text[2:], 8)),
@@ -80,28 +98,26 @@ def toml_lines(text: str) -> dict[KeyPath, int]:
     lines: dict[KeyPath, int] = {}
     counts: dict[KeyPath, int] = {}
     table: KeyPath = ()
-    position, end = 0, len(text)
-    breaks = [match.start() for match in re.finditer("\n", text)]
-    while position < end:
-        if text[position] in " \t\r\n":
-            position += 1
-        elif text[position] == "#":
-            position = _end_of_line(text, position)
-        elif text[position] == "[":
-            line = bisect_right(breaks, position) + 1
-            array = text.startswith("[[", position)
-            start = position + (2 if array else 1)
-            stop = _skip(text, start, "]")
-            table = _table_path(_keys(text[start:stop]), counts, array)
-            lines[table] = line
-            position = _end_of_line(text, stop)
-        else:
-            line = bisect_right(breaks, position) + 1
-            stop = _skip(text, position, "=")
-            path = table + _keys(text[position:stop])
-            for depth in range(len(table) + 1, len(path) + 1):
-                lines.setdefault(path[:depth], line)
-            position = _skip(text, stop + 1, "\n")
+    key, in_value, depth, line, first = "", False, 0, 1, 1
+    for token in (*_TOML_TOKEN.findall(text), "\n"):
+        if token == "\n" and depth == 0:
+            key = key.strip()
+            if key.startswith("["):
+                array = key.startswith("[[")
+                table = _table_path(_keys(key[2:-2] if array else key[1:-1]), counts, array)
+                lines[table] = first
+            elif key:
+                path = table + _keys(key)
+                for length in range(len(table) + 1, len(path) + 1):
+                    lines.setdefault(path[:length], first)
+            key, in_value = "", False
+        elif token == "=" and depth == 0:
+            in_value = True
+        elif not in_value and token[0] != "#":
+            first = line if not key.strip() else first
+            key += token
+        depth += (token in {"[", "{"}) - (token in {"]", "}"})
+        line += token.count("\n")
     return lines
 
 
@@ -123,42 +139,6 @@ def _keys(text: str) -> KeyPath:
         key, node = next(iter(node.items()))
         path.append(key)
     return tuple(path)
-
-
-def _end_of_line(text: str, position: int) -> int:
-    found = text.find("\n", position)
-    return len(text) if found < 0 else found
-
-
-def _skip(text: str, position: int, stop: str) -> int:
-    """The next position of ``stop`` outside strings, brackets and comments."""
-    depth = 0
-    while position < len(text):
-        character = text[position]
-        if depth == 0 and character == stop:
-            return position
-        if text.startswith(('"""', "'''"), position):
-            quote = text[position : position + 3]
-            position += 3
-            while not text.startswith(quote, position):
-                position += 2 if character == '"' and text[position] == "\\" else 1
-            position += 3
-            while position < len(text) and text[position] == character:  # up to two additional quotes
-                position += 1
-            continue
-        if character in "\"'":
-            position += 1
-            while text[position] != character:
-                position += 2 if character == '"' and text[position] == "\\" else 1
-        elif character == "#":
-            position = _end_of_line(text, position)
-            continue
-        elif character in "[{":
-            depth += 1
-        elif character in "]}":
-            depth -= 1
-        position += 1
-    return position
 
 
 def parse_yaml(text: str, name: str) -> tuple[dict[str, Any], dict[KeyPath, int]]:
@@ -253,4 +233,54 @@ def _yaml_scalar(text: str, where: str) -> Any:
     return text
 
 
-__all__ = ["KeyPath", "parse_toml", "parse_yaml", "read_text", "toml_lines"]
+def check_tree(tree: Mapping[str, Any], origin: Callable[[KeyPath], str], *, name: str) -> None:
+    """Reject values that no key accepts: too many, too deep, or too large.
+
+    Raises:
+        ConfigError: a limit is exceeded. Integers that are too large are reported together.
+    """
+    problems = []
+    for count, (path, value) in enumerate(_walk(tree)):
+        if count > MAX_VALUES:
+            raise too_large(name, f"more than {MAX_VALUES:,} values")
+        if len(path) > MAX_DEPTH:
+            fix = "remove levels"
+            raise ConfigError(
+                f"{name} is nested too deeply", found=f"more than {MAX_DEPTH} levels", where=origin(path[:1]), fix=fix
+            )
+        if isinstance(value, int) and value not in INTEGERS:
+            reason = f"needs an integer of 64 bits; found {value.bit_length():,} bits"
+            problems.append(Problem(kind="bad value", path=".".join(path), origin=origin(path), reason=reason))
+    if problems:
+        raise ProblemsError(problems, subject=name)
+
+
+def check_overrides(overrides: Sequence[str]) -> None:
+    """Raise `ConfigError` when there are too many overrides."""
+    if len(overrides) > MAX_OVERRIDES:
+        found = f"{len(overrides):,}; the limit is {MAX_OVERRIDES:,}"
+        raise ConfigError("too many overrides", found=found, where="command line", fix="write them to a file: -c FILE")
+
+
+def too_large(name: str, found: str) -> ConfigError:
+    """The error for a configuration that exceeds a limit."""
+    return ConfigError(
+        f"{name} is too large for a configuration",
+        found=found,
+        where=name,
+        fix=f"keep it below {MAX_BYTES:,} bytes and {MAX_VALUES:,} values",
+    )
+
+
+def _walk(tree: Mapping[str, Any]) -> Iterator[tuple[KeyPath, Any]]:
+    """Every table, list and value, parents first, without recursion."""
+    pending: list[tuple[KeyPath, Any]] = [((), tree)]
+    while pending:
+        path, value = pending.pop()
+        yield path, value
+        items: Iterator[tuple[Any, Any]] = iter(())
+        if isinstance(value, Mapping):
+            items = iter(value.items())
+        elif isinstance(value, list):
+            items = iter(enumerate(value))
+        pending += [((*path, str(key)), item) for key, item in items]

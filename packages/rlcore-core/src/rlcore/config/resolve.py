@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel
 
-from rlcore.config.dialects import install_hint, nearest_dialect_key
+from rlcore.config.adapters import install_hint, nearest_adapter_key
 from rlcore.config.environments import (
     HOSTING,
     ResolvedEnvironment,
@@ -98,7 +98,7 @@ class _Resolver:
     def __init__(self, merged: Merged, registry: Registry, recipe: str, purpose: Purpose) -> None:
         self.merged, self.registry, self.recipe, self.purpose = merged, registry, recipe, purpose
         self.validator = TableValidator(
-            merged, nearest_dialect_key=partial(nearest_dialect_key, registry), hint=install_hint(registry)
+            merged, nearest_adapter_key=partial(nearest_adapter_key, registry), hint=install_hint(registry)
         )
         self.validator.known |= set(keys_of(RunConfig))
         self.options: dict[str, BaseModel | None] = {}
@@ -287,21 +287,26 @@ class _Resolver:
         return self.validator.own(model, _without_id(model, own), path)
 
     def _engine(self) -> None:
-        table = self._table("rollout")
-        engine = table.get("engine", RolloutTable().engine)
-        if isinstance(engine, str):
-            spec = self._spec("engine", engine, ("rollout", "engine"))
-            own = table.get(engine, {})
-            if not isinstance(own, dict):
-                self.validator.bad(("rollout", engine), own, f"needs a table with options of the engine {engine!r}")
+        engine = self._table("rollout").get("engine", RolloutTable().engine)
+        ids = [engine] if isinstance(engine, str) else []
+        for options in self._selected("rollout", "engine", ids, RolloutTable).values():
+            self.options["engine"] = options
+
+    def _selected(self, table: str, kind: str, ids: Sequence[str], own: type[BaseModel]) -> dict[str, BaseModel | None]:
+        """Validate the tables of the selected components, which are named by their ids beside a table's own keys."""
+        given, found = self._table(table), dict[str, BaseModel | None]()
+        for id in ids:
+            spec, values = self._spec(kind, id, (table, "use" if kind == "tracker" else kind)), given.get(id, {})
+            if not isinstance(values, dict):
+                self.validator.bad((table, id), values, f"needs a table with options of the {kind} {id!r}")
             elif spec is not None:
-                model = self._model(("rollout", engine), self.registry.config_model, "engine", engine)
-                self.options["engine"] = self.validator.own(model, own, ("rollout", engine))
-        for key, value in table.items():
-            if key in RolloutTable.model_fields or key == engine:
-                continue
-            if not isinstance(value, dict) or self._spec("engine", key, (), report=False) is None:
-                self.validator.unknown.append(("rollout", key))
+                model = self._model((table, id), self.registry.config_model, kind, id)
+                found[id] = self.validator.own(model, values, (table, id))
+        for key, value in given.items():
+            known = key in own.model_fields or key in ids
+            if not known and not (isinstance(value, dict) and self._spec(kind, key, (), report=False) is not None):
+                self.validator.unknown.append((table, key))
+        return found
 
     def _sandbox(self) -> None:
         """Validate the keys of the selected sandbox, which stand beside the limits; ``auto`` has none."""
@@ -315,26 +320,9 @@ class _Resolver:
             self.options["sandbox"] = self.validator.own(model, own, ("sandbox",))
 
     def _trackers(self) -> dict[str, BaseModel | None]:
-        table = self._table("trackers")
-        use = table.get("use", TrackersTable().use)
-        use = [use] if isinstance(use, str) else use
-        found: dict[str, BaseModel | None] = {}
-        for id in use if isinstance(use, list) else []:
-            if not isinstance(id, str):
-                continue
-            spec = self._spec("tracker", id, ("trackers", "use"))
-            own = table.get(id, {})
-            if not isinstance(own, dict):
-                self.validator.bad(("trackers", id), own, f"needs a table with options of the tracker {id!r}")
-            elif spec is not None:
-                model = self._model(("trackers", id), self.registry.config_model, "tracker", id)
-                found[id] = self.validator.own(model, own, ("trackers", id))
-        for key, value in table.items():
-            if key == "use" or (isinstance(use, list) and key in use):
-                continue
-            if not isinstance(value, dict) or self._spec("tracker", key, (), report=False) is None:
-                self.validator.unknown.append(("trackers", key))
-        return found
+        use = self._table("trackers").get("use", TrackersTable().use)
+        ids = use if isinstance(use, list) else [use]
+        return self._selected("trackers", "tracker", [id for id in ids if isinstance(id, str)], TrackersTable)
 
     def _brings_its_model(self) -> bool:
         """Whether this is an evaluation with an engine that needs no ``model.path``."""
@@ -397,4 +385,4 @@ def _default_id(table: str) -> str | None:
     return default.id if isinstance(default, ComponentTable) else None
 
 
-__all__ = ["Purpose", "Resolved", "Rewards", "explicit_origins", "resolve", "resolve_rewards"]
+__all__ = ["Resolved"]

@@ -131,6 +131,3 @@ def _without_id(values: dict[str, Any]) -> dict[str, Any]:
 
 def _dump(options: BaseModel | None) -> dict[str, Any]:
     return options.model_dump(mode="json") if options is not None else {}
-
-
-__all__ = ["COMPONENT_TABLES", "Resolved"]

@@ -40,7 +40,7 @@ class Table(BaseModel):
     RENAMED: ClassVar[Mapping[str, str]] = {}
     """Earlier names of keys, which are rejected with the present one."""
     FLAGS: ClassVar[Mapping[str, str]] = {}
-    """Names of options in other programs, with the key that each of them sets; see `rlcore.cli.flags`."""
+    """Names of options in other programs, with the key that each of them sets; see `rlcore.cli.data`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
 

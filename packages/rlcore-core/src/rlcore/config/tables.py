@@ -62,13 +62,13 @@ class TableValidator:
         self,
         merged: Merged,
         *,
-        nearest_dialect_key: Callable[[str], str | None] = lambda key: None,
+        nearest_adapter_key: Callable[[str], str | None] = lambda key: None,
         hint: str | None = None,
     ) -> None:
-        # nearest_dialect_key: the closest key of another system to an unknown key, or None;
+        # nearest_adapter_key: the closest key of another system to an unknown key, or None;
         # hint: advice for an unknown top-level key.
         self.merged = merged
-        self.nearest_dialect_key = nearest_dialect_key
+        self.nearest_adapter_key = nearest_adapter_key
         self.hint = hint
         self.problems: list[Problem] = list(merged.problems)
         self.unknown: list[KeyPath] = []
@@ -206,7 +206,7 @@ class TableValidator:
             shown = ".".join(path)
             own = nearest_key(shown, self.known) or nearest_key(_first_index(shown), self.known)
             has_its_name = own is not None and own.rpartition(".")[2] == shown.rpartition(".")[2]
-            near = own if has_its_name else most_similar(shown, (own, self.nearest_dialect_key(shown)))
+            near = own if has_its_name else most_similar(shown, (own, self.nearest_adapter_key(shown)))
             parent = shown.rpartition(".")[0]
             siblings = sorted(key.rpartition(".")[2] for key in self.known if key.rpartition(".")[0] == parent)
             if shown in self.renamed:

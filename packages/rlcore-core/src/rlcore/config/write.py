@@ -14,7 +14,7 @@ from typing import Any
 
 from rlcore.config.layers import DEFAULT, override_of
 from rlcore.config.origins import KeyPath
-from rlcore.escaping import is_printable, printable
+from rlcore.console.escaping import is_printable, printable
 from rlcore.redaction import mask_arguments
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")

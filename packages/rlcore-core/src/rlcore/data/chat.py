@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice, repeat
@@ -13,13 +14,14 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from rlcore.config.schema import LARGEST, Table
+from rlcore.console.wording import counted
 from rlcore.data.chat_rows import conversation, images_in, short
 from rlcore.data.row_images import ImageReader
 from rlcore.errors import DataError
-from rlcore.json_files import check_depth, json_lines, parse_json, read_text
+from rlcore.json_files import json_lines, parse_json, read_text
 from rlcore.types import Demonstration, Task, ToolSchema, thaw
-from rlcore.wording import counted
 
+_BETWEEN = re.compile(r"[\s,]*")
 SAMPLES = 2000
 """Maximum number of conversations to train a tokenizer on."""
 Files = Annotated[list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
@@ -173,44 +175,22 @@ def _jsonl(path: Path) -> Iterator[tuple[int, Any]]:
 
 def _json(path: Path) -> Iterator[tuple[int, Any]]:
     """The items of a JSON list, each with its line number."""
-    text = read_text(path)
-    decoder = json.JSONDecoder()
-    place, line = len(text) - len(text.lstrip()), 1
-    if text[place : place + 1] != "[":
-        fix = "use the suffix .jsonl if each line is a separate object"
+    text, fix = read_text(path), "correct the list, or use the suffix .jsonl if each line is a separate object"
+    try:
+        rows = parse_json(text)
+    except ValueError as error:
+        message = "a .json file must contain one JSON list"
+        raise DataError(message, found=str(error), where=str(path), fix=fix) from None
+    if not isinstance(rows, list):
         raise DataError("a .json file must contain a list of rows", found=short(text[:40]), where=str(path), fix=fix)
-    seen, end = 0, _after_space(text, place + 1)
-    if text[end : end + 1] == "]":
-        return
-    while True:
-        place = _after_space(text, place + 1)
-        line, seen = line + text.count("\n", seen, place), place
-        try:
-            row, place = decoder.raw_decode(text, place)
-            check_depth(row)
-        except (ValueError, RecursionError) as error:
-            where, fix = f"{path}, line {line}", "correct the row"
-            raise DataError("a .json file must contain valid JSON", found=str(error), where=where, fix=fix) from None
+    decoder, place, line = json.JSONDecoder(), text.index("[") + 1, 1 + text.count("\n", 0, text.index("["))
+    for row in rows:
+        start = _BETWEEN.match(text, place).end()  # type: ignore[union-attr]
+        line += text.count("\n", place, start)
         yield line, row
-        place = _after_space(text, place)
-        if text[place : place + 1] == "]" and not text[place + 1 :].strip():
-            return
-        if text[place : place + 1] != ",":
-            where = f"{path}, line {line + text.count(chr(10), seen, place)}"
-            found = short(text[place : place + 40]) if place < len(text) else "the end of the file"
-            fix = "correct the list, or use the suffix .jsonl if each line is a separate object"
-            message = "a .json file must contain one JSON list"
-            raise DataError(message, found=f"{found} after a row", where=where, fix=fix)
-
-
-def _after_space(text: str, place: int) -> int:
-    while place < len(text) and text[place] in " \t\r\n":
-        place += 1
-    return place
+        _, place = decoder.raw_decode(text, start)
+        line += text.count("\n", start, place)
 
 
 def _described(tool: ToolSchema) -> str:
     return f"tools: {tool.name}({', '.join(tool.parameters['properties'])}) {tool.description}"
-
-
-__all__ = ["ChatData", "ChatDataConfig"]

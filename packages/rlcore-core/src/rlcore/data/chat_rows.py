@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from rlcore.data.row_images import PART_TYPES, ImageReader, RowImages, prompt_content, take_column
@@ -208,19 +208,14 @@ def parsed_content(content: object, name: str, images: RowImages) -> str | tuple
 
 
 def _calls(entries: object) -> tuple[ToolCall, ...]:
-    if not isinstance(entries, list):
-        raise DataError("tool_calls must be a list", found=short(entries))
     calls = []
-    for entry in entries:
-        function = entry.get("function", entry) if isinstance(entry, dict) else None
-        if not isinstance(function, dict) or not isinstance(function.get("name"), str) or not function["name"]:
-            raise DataError("a tool call needs a name and arguments", found=short(entry))
+    for entry, name, function in _functions(entries, "tool_calls", "a tool call needs a name and arguments"):
         arguments = function.get("arguments", {})
         if isinstance(arguments, str):
-            arguments = _json(arguments, f"the arguments of {function['name']}") if arguments.strip() else {}
+            arguments = _json(arguments, f"the arguments of {name}") if arguments.strip() else {}
         if not isinstance(arguments, dict):
-            raise DataError(f"the arguments of {function['name']} must be an object", found=short(arguments))
-        calls.append(ToolCall(name=function["name"], arguments=arguments, id=str(entry.get("id") or "")))
+            raise DataError(f"the arguments of {name} must be an object", found=short(arguments))
+        calls.append(ToolCall(name=name, arguments=arguments, id=str(entry.get("id") or "")))
     return tuple(calls)
 
 
@@ -228,26 +223,28 @@ def _tools(entries: object) -> tuple[ToolSchema, ...]:
     """Tool schemas in OpenAI's format, with or without the outer ``type`` and ``function``, or as JSON text."""
     if isinstance(entries, str):
         entries = _json(entries, "the field 'tools'") if entries.strip() else None
-    if entries is None:
-        return ()
-    if not isinstance(entries, list):
-        raise DataError("the field 'tools' must be a list", found=short(entries))
     tools = []
-    for entry in entries:
-        function = entry.get("function", entry) if isinstance(entry, dict) else None
-        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-            raise DataError("a tool needs a name", found=short(entry))
+    for entry, name, function in _functions(
+        [] if entries is None else entries, "the field 'tools'", "a tool needs a name"
+    ):
         parameters = function.get("parameters") or {"type": "object", "properties": {}}
         if not isinstance(parameters, dict):
-            raise DataError(f"the parameters of the tool {function['name']} must be a JSON schema", found=short(entry))
-        tools.append(
-            ToolSchema(
-                name=function["name"],
-                description=str(function.get("description") or ""),
-                parameters=cast(JsonSchema, {"properties": {}, **parameters}),
-            )
-        )
+            raise DataError(f"the parameters of the tool {name} must be a JSON schema", found=short(entry))
+        schema = cast(JsonSchema, {"properties": {}, **parameters})
+        tools.append(ToolSchema(name=name, description=str(function.get("description") or ""), parameters=schema))
     return tuple(tools)
+
+
+def _functions(entries: object, what: str, needs: str) -> Iterator[tuple[dict[str, Any], str, dict[str, Any]]]:
+    """Each entry of a list with the name and the object of its function, which may be the entry itself."""
+    if not isinstance(entries, list):
+        raise DataError(f"{what} must be a list", found=short(entries))
+    for entry in entries:
+        function = entry.get("function", entry) if isinstance(entry, dict) else None
+        name = function.get("name") if isinstance(function, dict) else None
+        if not isinstance(name, str) or not name or not isinstance(function, dict):
+            raise DataError(needs, found=short(entry))
+        yield entry, name, function
 
 
 def _json(text: object, what: str) -> object:
@@ -255,6 +252,3 @@ def _json(text: object, what: str) -> object:
         return parse_json(cast(str, text))
     except (AttributeError, TypeError, ValueError) as error:
         raise DataError(f"{what} must be valid JSON", found=f"{error}: {short(text)}") from None
-
-
-__all__ = ["conversation", "images_in", "images_of", "parsed_content", "short"]

@@ -238,6 +238,3 @@ def _without_progress(datasets: Any) -> Iterator[None]:
     finally:
         if shown:
             datasets.enable_progress_bars()
-
-
-__all__ = ["HubData", "HubDataConfig"]

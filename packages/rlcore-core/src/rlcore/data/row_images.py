@@ -196,6 +196,3 @@ def _source(part: Mapping[str, Any]) -> object:
     source = next((part[key] for key in SOURCES if part.get(key) is not None), None)
     nested = isinstance(source, dict) and "url" in source and "image_url" in part
     return source["url"] if nested else source  # type: ignore[index]
-
-
-__all__ = ["COLUMNS", "MARK", "PART_TYPES", "ImageReader", "RowImages", "prompt_content", "take_column"]

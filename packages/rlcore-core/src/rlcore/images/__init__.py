@@ -1,4 +1,4 @@
-"""Images as models see them: decoding untrusted files, sizes and visual tokens, rotary positions.
+"""Images as models see them: decoding untrusted files, sizes and visual tokens.
 
 An image is fitted once, where it enters an episode or a training conversation: it is decoded safely and resized to the
 exact size at which the model sees it. From there on every part of rlcore uses these bytes and their hash, so no later
@@ -9,7 +9,6 @@ from rlcore.images.contact import contact_sheet
 from rlcore.images.encoding import check_image, data_uri, encode_image, image_size
 from rlcore.images.fitting import ImageProcessor
 from rlcore.images.messages import message_with_images
-from rlcore.images.positions import rotary_positions
 
 __all__ = [
     "ImageProcessor",
@@ -19,5 +18,4 @@ __all__ = [
     "encode_image",
     "image_size",
     "message_with_images",
-    "rotary_positions",
 ]

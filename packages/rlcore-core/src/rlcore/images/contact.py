@@ -42,6 +42,3 @@ def contact_sheet(images: Iterable[bytes], *, side: int = 192, most: int = 4) ->
     written = io.BytesIO()
     row.save(written, format="PNG")
     return written.getvalue()
-
-
-__all__ = ["contact_sheet"]

@@ -12,6 +12,8 @@ from rlcore.errors import DataError, UserError
 from rlcore.images.encoding import decode_image, image_size, open_image, orientation
 from rlcore.json_files import read_json
 
+FAMILIES = {"qwen2_vl": "Qwen2-VL", "qwen2_5_vl": "Qwen2.5-VL", "qwen3_vl": "Qwen3-VL"}
+"""Name of each supported family by the ``model_type`` of its configuration."""
 SETTINGS = "preprocessor_config.json"
 TYPES = ("Qwen2VLImageProcessor", "Qwen2VLImageProcessorFast")
 """The image processors that are supported: those of Qwen2-VL, Qwen2.5-VL and Qwen3-VL."""

@@ -44,6 +44,3 @@ def message_with_images(
         images[image.sha256] = data
         content.append(image)
     return Message(role=role, content=tuple(content)), tuple(images.values())
-
-
-__all__ = ["message_with_images"]

@@ -79,6 +79,3 @@ def base_name(folder: Path) -> str | None:
     """The folder or hub id of the base model in the adapter's settings."""
     named = read_settings(folder).get("base_model_name_or_path")
     return named if isinstance(named, str) and named else None
-
-
-__all__ = ["FINGERPRINT", "SETTINGS", "WEIGHTS", "base_name", "check_base", "is_adapter", "read_settings"]

@@ -9,7 +9,7 @@ from typing import Any
 
 from rlcore.errors import UserError
 from rlcore.json_files import read_json
-from rlcore.models.config_file import CONFIG, MAX_BYTES, read_config
+from rlcore.models.config_file import CONFIG, json_object, read_config
 from rlcore.models.weights import stored_types
 
 GENERATION = "generation_config.json"
@@ -49,10 +49,10 @@ def _check_quantization(folder: Path, config: dict[str, Any]) -> None:
 
 def _check_end_tokens(folder: Path, config: dict[str, Any]) -> None:
     # The configuration of a text model inside often has the default of its class, which nothing reads.
-    sources = ((folder / CONFIG, config), (folder / GENERATION, _object(folder / GENERATION)))
+    sources = ((folder / CONFIG, config), (folder / GENERATION, json_object(folder / GENERATION)))
     stated = [(path, found["eos_token_id"]) for path, found in sources if found.get("eos_token_id") is not None]
     settings = folder / "tokenizer_config.json"
-    named = _object(settings).get("eos_token")
+    named = json_object(settings).get("eos_token")
     named = named.get("content") if isinstance(named, dict) else named
     if not stated and named is None:
         return
@@ -84,15 +84,6 @@ def _parts(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield inner
 
 
-def _object(path: Path) -> dict[str, Any]:
-    """The JSON object of a file; empty if it cannot be read, which its reader reports."""
-    try:
-        found = read_json(path, limit=MAX_BYTES) if path.is_file() else None
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
 def _tokens(path: Path) -> tuple[set[str], set[int]] | None:
     """The texts and the ids of all tokens; None if there is no tokenizer or it is damaged, which its reader reports."""
     try:
@@ -104,6 +95,3 @@ def _tokens(path: Path) -> tuple[set[str], set[int]] | None:
         return set(tokens), set(tokens.values())
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-
-
-__all__ = ["check_agreement"]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.errors import UserError
-from rlcore.images.families import FAMILIES
+from rlcore.images.fitting import FAMILIES
 from rlcore.json_files import read_json
 
 CONFIG = "config.json"
@@ -56,6 +56,15 @@ def read_config(folder: Path) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise _wrong(path, "must be a JSON object", type(config).__name__)
     return config
+
+
+def json_object(path: Path) -> dict[str, Any]:
+    """The JSON object of a file; empty if there is none or it cannot be read, which its reader reports."""
+    try:
+        found = read_json(path, limit=MAX_BYTES) if path.is_file() else None
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def context_tokens(folder: Path) -> int | None:
@@ -132,6 +141,3 @@ def _weight_bytes(folder: Path) -> int:
 def _wrong(path: Path, needs: str, found: str) -> UserError:
     fix = "restore the file of the model, or save the model again"
     return UserError(f"the model's {CONFIG} {needs}", found=found, where=str(path), fix=fix)
-
-
-__all__ = ["CONFIG", "MAX_BYTES", "check_config", "context_tokens", "read_config"]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import Any
 
 from rlcore.errors import UserError
-from rlcore.json_files import read_json, refuse_special_files
+from rlcore.json_files import refuse_special_files
+from rlcore.models.config_file import json_object
 
 INDEX = "model.safetensors.index.json"
 CODE = "auto_map"
@@ -27,8 +27,7 @@ def check_contents(folder: Path, *, where: str | None = None) -> None:
             inside(folder, path.name, where=where)
     for index in sorted(folder.glob("*.index.json")):
         indexed_files(index)
-    config = _json(folder / "config.json")
-    if isinstance(config, dict) and CODE in config:
+    if CODE in json_object(folder / "config.json"):
         raise UserError(
             "the model needs code that its folder brings, which rlcore does not run",
             found=f"{CODE} in config.json",
@@ -43,8 +42,7 @@ def indexed_files(index: Path) -> list[Path]:
     Raises:
         UserError: the index cannot be read, or names a file outside of its folder.
     """
-    tree = _json(index)
-    places = tree.get("weight_map") if isinstance(tree, dict) else None
+    places = json_object(index).get("weight_map")
     if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
         raise UserError(
             "cannot read the index of the weights",
@@ -85,13 +83,3 @@ def inside(folder: Path, name: str, *, where: str | None = None) -> Path:
 def _in_cache(home: Path, real: Path) -> bool:
     """Whether a link from a snapshot of the Hugging Face cache leads to the blobs of the same model."""
     return home.parent.name == "snapshots" and real.parent == home.parent.parent / "blobs"
-
-
-def _json(path: Path) -> Any:
-    try:
-        return read_json(path) if path.is_file() else None
-    except (OSError, ValueError):
-        return None  # whoever needs the file reports it
-
-
-__all__ = ["INDEX", "check_contents", "indexed_files", "inside"]

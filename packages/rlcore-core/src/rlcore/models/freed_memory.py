@@ -44,6 +44,3 @@ class _HeapSizes(ctypes.Structure):
     """``struct mallinfo2`` in ``malloc.h``."""
 
     _fields_ = [(name, ctypes.c_size_t) for name in ("_0", "_1", "_2", "_3", "_4", "_5", "_6", "used", "free", "_9")]
-
-
-__all__ = ["choose_allocation", "return_freed_memory"]

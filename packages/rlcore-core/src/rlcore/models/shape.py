@@ -128,6 +128,3 @@ def _pickled(folder: Path, config: dict[str, Any]) -> int:
     if not size:
         raise UserError("the folder has no weights", where=str(folder), fix="copy the weights there")
     return size // _BYTES.get(str(config.get("dtype") or config.get("torch_dtype")), 2)
-
-
-__all__ = ["OF_TOWER", "ModelShape", "TowerShape", "shape_of_config", "shape_of_folder", "shape_of_name"]

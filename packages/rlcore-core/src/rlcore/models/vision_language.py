@@ -9,8 +9,7 @@ from typing import Any
 
 from rlcore.errors import UserError
 from rlcore.images import ImageProcessor
-from rlcore.images.families import FAMILIES
-from rlcore.images.fitting import SETTINGS
+from rlcore.images.fitting import FAMILIES, SETTINGS
 from rlcore.models.config_file import CONFIG, read_config
 
 SIZES = {"patch_size": "patch_size", "merge_size": "spatial_merge_size", "temporal_patch_size": "temporal_patch_size"}
@@ -124,4 +123,4 @@ def _check_sizes(processor: ImageProcessor, vision: Mapping[str, Any], folder: P
             )
 
 
-__all__ = ["FAMILIES", "VisionLanguageModel", "is_vision_language", "require_images", "sees_images"]
+__all__ = ["FAMILIES"]

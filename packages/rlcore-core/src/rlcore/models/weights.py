@@ -1,21 +1,29 @@
-"""Weights in a folder, as an evaluation passes them to its engine, and the number of CPU threads for a model."""
+"""The weights in a folder: as a `WeightSource`, and what their files say about them before they are loaded."""
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import sys
-import threading
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+import zipfile
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from rlcore.errors import UserError
-from rlcore.models.config_file import read_config
+from rlcore.models.config_file import CONFIG, MAX_BYTES, json_object, read_config
 from rlcore.models.fingerprint import safetensors_header
-from rlcore.wording import counted
+
+Types = Mapping[str, tuple[str, int]]
+"""The dtype and the number of dimensions of each tensor in a file."""
+COPY = "copy all weight files, and the config.json that belongs to them"
+_INTEGER = re.compile(r"[IU]\d+|u?int\d+|BOOL|bool")
+_LAYER = re.compile(r"(?:model\.|language_model\.)*layers\.(\d+)\.")
+_PICKLED = re.compile(rb"ctorch\n(\w+)\n")
+"""A storage, or a dtype without one, that a pickle of torch names."""
+_STORAGES = {
+    **{"FloatStorage": "float32", "DoubleStorage": "float64", "HalfStorage": "float16", "BFloat16Storage": "bfloat16"},
+    **{"ByteStorage": "uint8", "CharStorage": "int8", "ShortStorage": "int16", "IntStorage": "int32"},
+    **{"LongStorage": "int64", "BoolStorage": "bool"},
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,95 +34,6 @@ class FolderWeights:
     """None for an engine that provides its own model."""
     version: int = 0
     module: None = None
-
-
-SMALL_MODEL = 5_000_000
-"""Number of parameters below which synchronising threads can take longer than the computation."""
-
-_INTEGER = re.compile(r"[IU]\d+|u?int\d+|BOOL|bool")
-_LAYER = re.compile(r"(?:model\.|language_model\.)*layers\.(\d+)\.")
-_COPY = "copy all weight files, and the config.json that belongs to them"
-_WAITING = "OMP_WAIT_POLICY"
-_TURNS = "GOMP_SPINCOUNT", "1000"
-"""Turns of the waiting loop before a thread sleeps: enough to bridge the gap between two short operations."""
-
-
-def let_waiting_threads_sleep() -> None:
-    """Make OpenMP threads sleep soon while they wait, unless ``OMP_WAIT_POLICY`` is set.
-
-    By default they spin for milliseconds. On a busy machine, a spinning thread occupies the core that the other thread
-    needs, and a step takes several times as long. OpenMP reads the variables once, when torch is imported, so calling
-    this later has no effect.
-    """
-    if "torch" not in sys.modules and _WAITING not in os.environ:
-        os.environ[_WAITING] = "passive"
-        os.environ.setdefault(*_TURNS)
-
-
-def cpu_threads(parameters: int) -> int | None:
-    """The number of CPU threads for a model; None keeps the default of torch.
-
-    One for a small model when waiting threads spin (`let_waiting_threads_sleep`). ``OMP_NUM_THREADS`` overrides it.
-    """
-    spinning = os.environ.get(_WAITING, "").lower() != "passive"
-    return 1 if parameters < SMALL_MODEL and spinning and "OMP_NUM_THREADS" not in os.environ else None
-
-
-_threads_before: int | None = None
-"""The number of CPU threads before `limit_threads`; None if it was not changed."""
-_keeping = 0
-"""How many blocks of `threads_kept` are active."""
-_lock = threading.Lock()
-
-
-def limit_threads(parameters: int) -> None:
-    """Use `cpu_threads` from now on, for a model that was loaded on a CPU."""
-    global _threads_before
-    if threads := cpu_threads(parameters):
-        import torch
-
-        if _threads_before is None:
-            _threads_before = torch.get_num_threads()
-        torch.set_num_threads(threads)
-
-
-@contextmanager
-def threads_kept() -> Iterator[None]:
-    """Undo `limit_threads` at the end of the block, or of the last one if several threads have one."""
-    global _threads_before, _keeping
-    with _lock:
-        if _keeping == 0:
-            _threads_before = None
-        _keeping += 1
-    try:
-        yield
-    finally:
-        with _lock:
-            _keeping -= 1
-            if _keeping == 0 and _threads_before is not None:
-                import torch
-
-                torch.set_num_threads(_threads_before)
-                _threads_before = None
-
-
-def check_loaded(loading: Mapping[str, Collection[str]], folder: Path) -> None:
-    """Reject a model whose weights do not match its configuration.
-
-    Missing tensors would silently be random, and tensors that are not read belong to a larger model.
-
-    Args:
-        loading: the loading information of transformers
-        folder: the folder of the model
-    """
-    for key, message in (
-        ("missing_keys", "the weights of the model are incomplete"),
-        ("unexpected_keys", "the model folder has more weights than the model of its config.json"),
-    ):
-        if names := sorted(loading[key]):
-            verb = "missing" if key == "missing_keys" else "unread"
-            found = f"{counted(len(names), f'{verb} tensor')}, such as {names[0]}"
-            raise UserError(message, found=found, where=str(folder), fix=_COPY)
 
 
 def check_layers(folder: Path) -> None:
@@ -136,22 +55,25 @@ def check_layers(folder: Path) -> None:
                     "the model folder has more weights than the model of its config.json",
                     found=f"{name}, and num_hidden_layers {layers}",
                     where=str(path),
-                    fix=_COPY,
+                    fix=COPY,
                 )
 
 
-def check_types(folder: Path) -> None:
+def check_types(folder: Path, *, pickled: Callable[[Path], Types] | None = None) -> None:
     """Reject weights of integers, which loading would silently convert, unless config.json says how to read them.
 
     Files that cannot be read are skipped, because loading reports them.
+
+    Args:
+        folder: the folder of the model
+        pickled: reads the tensors of a file of torch; None skips such files
     """
-    try:
-        if json.loads((folder / "config.json").read_text(encoding="utf-8")).get("quantization_config") is not None:
-            return
-    except (OSError, ValueError, AttributeError, RecursionError):
+    config = json_object(folder / CONFIG)
+    if not config or config.get("quantization_config") is not None:
         return
     for path in _files(folder):
-        for name, (kind, dimensions) in _types(path).items():
+        types = _types(path) if path.suffix != ".bin" else pickled(path) if pickled is not None else {}
+        for name, (kind, dimensions) in types.items():
             if _INTEGER.fullmatch(kind) and (name.endswith(".weight") or (name.endswith(".bias") and dimensions == 1)):
                 raise UserError(
                     "the weights of a model must be floating-point numbers",
@@ -163,17 +85,18 @@ def check_types(folder: Path) -> None:
 
 def stored_types(folder: Path) -> set[str]:
     """The dtypes of all stored tensors, as named by safetensors or torch. Files that cannot be read are skipped."""
-    return {kind for path in _files(folder) for kind, _ in _types(path).values()}
+    found: set[str] = set()
+    for path in _files(folder):
+        found |= _pickled_types(path) if path.suffix == ".bin" else {kind for kind, _ in _types(path).values()}
+    return found
 
 
 def _files(folder: Path) -> list[Path]:
     return [*sorted(folder.glob("*.safetensors")), *sorted(folder.glob("pytorch_model*.bin"))]
 
 
-def _types(path: Path) -> dict[str, tuple[str, int]]:
-    """The dtype and the number of dimensions of each tensor in a file; empty if it cannot be read."""
-    if path.suffix == ".bin":
-        return _types_of_pickle(path)
+def _types(path: Path) -> Types:
+    """The tensors of a safetensors file; none if it cannot be read."""
     try:
         header, _ = safetensors_header(path)
         header.pop("__metadata__", None)
@@ -182,15 +105,13 @@ def _types(path: Path) -> dict[str, tuple[str, int]]:
         return {}
 
 
-def _types_of_pickle(path: Path) -> dict[str, tuple[str, int]]:
-    import pickle
-
+def _pickled_types(path: Path) -> set[str]:
+    """The dtypes that the pickle in a file of torch names. It is searched, and not unpickled."""
     try:
-        import torch
-    except ImportError:
-        return {}
-    try:
-        tensors = torch.load(path, map_location="meta", weights_only=True, mmap=True)
-        return {name: (str(tensor.dtype).removeprefix("torch."), tensor.ndim) for name, tensor in tensors.items()}
-    except (OSError, EOFError, RuntimeError, ValueError, AttributeError, pickle.UnpicklingError):
-        return {}
+        with zipfile.ZipFile(path) as archive:
+            (pickle,) = [name for name in archive.namelist() if name.endswith("/data.pkl")]
+            with archive.open(pickle) as file:
+                names = [name.decode() for name in _PICKLED.findall(file.read(MAX_BYTES))]
+    except (OSError, ValueError, zipfile.BadZipFile, RuntimeError):
+        return set()
+    return {_STORAGES.get(name, name) for name in names}

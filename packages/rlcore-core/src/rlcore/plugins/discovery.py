@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import re
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 GROUP = "rlcore.plugins"
+DISABLING = "RLCORE_DISABLE_PLUGINS"
+"""Environment variable: names of plugins or distributions, separated by commas."""
 HOSTS = (
     *("rlcore-core", "rlcore-models", "rlcore-rollout", "rlcore-trainer", "rlcore-sandbox", "rlcore-merge"),
     *("rlcore-control", "rlcore-compat"),
@@ -84,33 +85,25 @@ class Plugin:
 def discover() -> list[Plugin]:
     """All installed plugins, sorted by (distribution, name), with the states known from metadata."""
     plugins = sorted(_entries(), key=lambda found: (found[0].distribution, found[0].name))
-    disabled = {canonical(name) for name in os.environ.get("RLCORE_DISABLE_PLUGINS", "").split(",") if name.strip()}
-
-    def is_disabled(plugin: Plugin) -> bool:
-        return bool({canonical(plugin.name), canonical(plugin.distribution)} & disabled)
-
-    owners = Counter(canonical(plugin.name) for plugin, _ in plugins if not is_disabled(plugin))
+    disabled = {canonical(name) for name in os.environ.get(DISABLING, "").split(",") if name.strip()}
+    same_name: dict[str, list[Plugin]] = {}
+    for plugin, _ in plugins:
+        if not {canonical(plugin.name), canonical(plugin.distribution)} & disabled:
+            same_name.setdefault(canonical(plugin.name), []).append(plugin)
     checked = []
     for plugin, requirements in plugins:
-        if is_disabled(plugin):
-            plugin = replace(
-                plugin,
-                state=State.DISABLED,
-                problem="listed in RLCORE_DISABLE_PLUGINS",
-                fix=f"remove {plugin.name} from RLCORE_DISABLE_PLUGINS",
-            )
-        elif owners[canonical(plugin.name)] > 1 and not is_host(plugin):
-            others = [other for other, _ in plugins if canonical(other.name) == canonical(plugin.name)]
-            origins = " and ".join(other.origin for other in others if not is_disabled(other))
-            own = any(is_host(other) for other in others)
-            choice = plugin.distribution
+        rivals = same_name.get(canonical(plugin.name), [])
+        if plugin not in rivals:
+            problem, fix = f"listed in {DISABLING}", f"remove {plugin.name} from {DISABLING}"
+            plugin = replace(plugin, state=State.DISABLED, problem=problem, fix=fix)
+        elif len(rivals) > 1 and not is_host(plugin):
+            own, choice = any(map(is_host, rivals)), plugin.distribution
+            used = f"used by {' and '.join(rival.origin for rival in rivals)}; neither is loaded"
             plugin = replace(
                 plugin,
                 state=State.CONFLICT,
-                problem=f"the name {plugin.name!r} is "
-                + ("reserved by rlcore" if own else f"used by {origins}; neither is loaded"),
-                fix=f"remove {'this one' if own else 'one of them'}: pip uninstall {choice}, "
-                f"or RLCORE_DISABLE_PLUGINS={choice}",
+                problem=f"the name {plugin.name!r} is {'reserved by rlcore' if own else used}",
+                fix=f"remove {'this one' if own else 'one of them'}: pip uninstall {choice}, or {DISABLING}={choice}",
             )
         elif plugin.usable:
             plugin = _check_requirements(plugin, requirements)
@@ -132,12 +125,13 @@ def _entries() -> Iterator[tuple[Plugin, list[str]]]:
     """Plugins and the requirements of their distributions. A malformed distribution affects no other."""
     seen = set()
     for distribution in importlib.metadata.distributions():
+        entries, problem = [], ""
         try:
-            text, unreadable = distribution.read_text("entry_points.txt") or "", None
-        except UnicodeDecodeError as error:
-            text, unreadable = GROUP, error  # may be a plugin, so report it
-        if GROUP not in text:
-            continue
+            if GROUP not in (distribution.read_text("entry_points.txt") or ""):
+                continue
+            entries = list(distribution.entry_points.select(group=GROUP))
+        except Exception as error:  # it may be a plugin, so report it
+            problem = f"its entry_points.txt cannot be read: {error}"
         try:
             name, version = distribution.metadata["Name"] or "unknown", distribution.version or ""
         except Exception:
@@ -145,23 +139,12 @@ def _entries() -> Iterator[tuple[Plugin, list[str]]]:
         if canonical(name) in seen:  # shadowed by an earlier entry of sys.path
             continue
         seen.add(canonical(name))
-        try:
-            if unreadable is not None:
-                raise unreadable
-            for entry in distribution.entry_points.select(group=GROUP):
-                plugin = Plugin(name=entry.name, distribution=name, version=version, module=entry.value)
-                yield plugin, distribution.requires or []
-        except Exception as error:
-            broken = Plugin(
-                name=name,
-                distribution=name,
-                version=version,
-                module="",
-                state=State.BROKEN,
-                problem=f"its entry_points.txt cannot be read: {error}",
-                fix=f"pip install --force-reinstall {name}",
-            )
-            yield broken, []
+        for entry in entries:
+            plugin = Plugin(name=entry.name, distribution=name, version=version, module=entry.value)
+            yield plugin, distribution.requires or []
+        if problem:
+            broken = Plugin(name=name, distribution=name, version=version, module="", state=State.BROKEN)
+            yield replace(broken, problem=problem, fix=f"pip install --force-reinstall {name}"), []
 
 
 def _check_requirements(plugin: Plugin, requirements: list[str]) -> Plugin:
@@ -169,30 +152,26 @@ def _check_requirements(plugin: Plugin, requirements: list[str]) -> Plugin:
     for text in requirements:
         match = re.match(r"[A-Za-z0-9._-]+", text)
         host = canonical(match.group()) if match else ""
-        if host not in CHECKED:
-            continue
         try:
-            installed = importlib.metadata.version(host)
+            installed = importlib.metadata.version(host) if host in CHECKED else None
         except importlib.metadata.PackageNotFoundError:
-            continue
-        if text == f"{host}=={installed}":
+            installed = None
+        if installed is None or text == f"{host}=={installed}":
             continue
         # Imported here because it costs 30 ms.
         from packaging.requirements import InvalidRequirement, Requirement
 
+        problem = ""
         try:
             requirement = Requirement(text)
         except InvalidRequirement as error:
             problem = f"invalid requirement {text!r}: {error}".splitlines()[0]
             fix = f"report this to the author of {plugin.distribution}"
+        else:
+            applies = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+            if applies and not requirement.specifier.contains(installed, prereleases=True):
+                problem = f"{plugin.origin} requires {host}{requirement.specifier}, found {installed}"
+                fix = f"pip install --upgrade {plugin.distribution} '{host}{requirement.specifier}'"
+        if problem:
             return replace(plugin, state=State.INCOMPATIBLE, problem=problem, fix=fix)
-        if requirement.marker and not requirement.marker.evaluate({"extra": ""}):
-            continue
-        if not requirement.specifier.contains(installed, prereleases=True):
-            return replace(
-                plugin,
-                state=State.INCOMPATIBLE,
-                problem=f"{plugin.origin} requires {host}{requirement.specifier}, found {installed}",
-                fix=f"pip install --upgrade {plugin.distribution} '{host}{requirement.specifier}'",
-            )
     return plugin

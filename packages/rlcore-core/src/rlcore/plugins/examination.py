@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from rlcore.errors import UserError
@@ -76,27 +77,12 @@ def _check_conflicts(kind: str, offer: Offer, rivals: list[Offer]) -> Iterator[C
 def _is_defined_in_source(target: str) -> bool:
     """Whether the source of the module defines the name, so that no import is needed to verify it."""
     module, _, attribute = target.partition(":")
+    name = re.escape(attribute.partition(".")[0])
     try:
         found = importlib.util.find_spec(module)
-        if found is None or not found.origin or not found.origin.endswith(".py"):
-            return False
-        tree = ast.parse(Path(found.origin).read_text(encoding="utf-8"))
+        source = Path(found.origin or "").read_text(encoding="utf-8") if found is not None else ""
+        compile(source, module, "exec", ast.PyCF_ONLY_AST)
     except (Exception, SystemExit):  # the import reports the actual error
         return False
-    return bool(attribute) and attribute.partition(".")[0] in set(_names(tree.body))
-
-
-def _names(body: Iterable[ast.stmt]) -> Iterator[str]:
-    """Names that the statements of a module define."""
-    for statement in body:
-        match statement:
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-                yield name
-            case ast.Assign(targets=targets):
-                yield from (target.id for target in targets if isinstance(target, ast.Name))
-            case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr()):
-                yield name
-            case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
-                yield from (alias.asname or alias.name.partition(".")[0] for alias in aliases)
-            case _:
-                continue
+    defined = rf"(async )?(def|class) {name}\b|{name}(: .+)? = |(from \S+ )?import (.*\W)?{name}$"
+    return bool(name) and re.search(f"^({defined})", source, re.MULTILINE) is not None

@@ -10,29 +10,29 @@ rlcore's own plugins first, so installing a plugin does not change runs that do 
 
 from __future__ import annotations
 
+import importlib.resources
 import inspect
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from types import ModuleType
 from typing import Any
 
 import pluggy
 
 from rlcore import hookspecs
-from rlcore.errors import did_you_mean
+from rlcore.console.terminal import say
+from rlcore.errors import PluginError, did_you_mean
 from rlcore.plugin_calls import error_text, plugin_code, value_text
 from rlcore.plugins.discovery import HOSTS, Plugin, State, discover
-from rlcore.plugins.importing import BrokenPlugin, describe, import_plugin
-from rlcore.plugins.loading import pip_line
-from rlcore.plugins.recipes import packaged_recipes
-from rlcore.plugins.spec_fields import MOST_SPECS, checked_specs
-from rlcore.specs import Spec
-from rlcore.terminal import say
+from rlcore.plugins.loading import describe, import_plugin, pip_line
+from rlcore.specs import RecipeSpec, Spec
 
 log = logging.getLogger("rlcore.plugins")
+_SUMMARY = re.compile(r'^summary *= *"(.*?)\.?"', re.MULTILINE)
 
 HOOK_OWNERS: Mapping[str, str] = {
     "rlcore_engines": "rlcore-rollout",
@@ -103,21 +103,12 @@ class Plugins:
                     continue
                 found += [Offer(spec=spec, plugin=plugin) for spec in specs]
             if hook == "rlcore_recipes":
-                found += self._packaged(registered={offer.spec.id for offer in found})
+                registered = {offer.spec.id for offer in found}
+                for plugin in [plugin for plugin in self.all() if plugin.state is State.OK]:
+                    recipes = packaged_recipes(plugin)
+                    found += [Offer(spec=spec, plugin=plugin) for spec in recipes if spec.id not in registered]
             self._offers[hook] = found
         return self._offers[hook]
-
-    def _packaged(self, registered: Set[str]) -> list[Offer]:
-        """The recipes in the packages of usable plugins, without those that hooks have registered."""
-        found = []
-        for plugin in self.all():
-            try:
-                specs = packaged_recipes(plugin) if plugin.state is State.OK else []
-            except OSError as error:
-                self._break(plugin, f"its recipes cannot be read: {describe(error)}")
-                continue
-            found += [Offer(spec=spec, plugin=plugin) for spec in specs if spec.id not in registered]
-        return found
 
     def claim(self, hook: str, check: Callable[[Any], None] = lambda answer: None, **arguments: Any) -> Any:
         """The first result of a claim hook, or None. A plugin that raises is skipped and logged once.
@@ -175,8 +166,7 @@ class Plugins:
         call = f"{implementation.function.__name__}({', '.join(f'{k}={_short(v)}' for k, v in arguments.items())})"
         try:
             answer = _plain(implementation.function(*[arguments[name] for name in implementation.argnames]))
-            if not arguments and isinstance(answer, Iterator):
-                answer = list(islice(answer, MOST_SPECS + 1))
+            answer = list(answer) if inspect.isgenerator(answer) else answer
         except BaseException as error:
             say(f"rlcore plugins: {name} {call} raised {error_text(error)}", err=True)
             raise
@@ -189,10 +179,9 @@ class Plugins:
             if plugin.usable:
                 try:
                     modules[key], complaints = import_plugin(plugin)
-                except BrokenPlugin as broken:
-                    self._break(plugin, broken.problem, fix=broken.fix)
-                else:
                     self._plugins[key] = replace(plugin, complaints=complaints)
+                except PluginError as error:
+                    self._break(plugin, error.message, fix=error.fix)
         # Before any registration, so that an error is attributed to the right plugin.
         for key, module in modules.items():
             plugin = self._plugins[key]
@@ -202,20 +191,13 @@ class Plugins:
                         getattr(module, "rlcore_addhooks")(manager)  # noqa: B009 # it may be any object
             except Exception as error:
                 self._break(plugin, f"rlcore_addhooks failed: {describe(error)}")
-        order = sorted(modules, key=lambda key: (key[0] in HOSTS, key))
-        for key in order:
-            plugin = self._plugins[key]
-            if plugin.usable:
-                try:
-                    with plugin_code(f"the registration of the plugin {plugin.named}"):
-                        self._register(manager, key, modules[key])
-                except Exception as error:
-                    self._break(plugin, f"its hooks cannot be read: {describe(error)}")
+        for key in sorted(modules, key=lambda key: (key[0] in HOSTS, key)):
+            if self._plugins[key].usable:
+                self._register(manager, self._plugins[key], modules[key])
 
-    def _register(self, manager: pluggy.PluginManager, key: tuple[str, str], module: object) -> None:
-        plugin = self._plugins[key]
-        known = {name for name in dir(hookspecs) if name.startswith("rlcore_")} | set(HOOK_OWNERS)
-        known |= {name for name in vars(manager.hook) if name.startswith("rlcore_")}
+    def _register(self, manager: pluggy.PluginManager, plugin: Plugin, module: object) -> None:
+        known = {name for name in {*dir(hookspecs), *vars(manager.hook)} if name.startswith("rlcore_")}
+        known |= set(HOOK_OWNERS)
         hooks, notes = _hook_names(manager, module), []
         for name in _unmarked(module):
             if name in known:
@@ -229,19 +211,19 @@ class Plugins:
             caller = getattr(manager.hook, name, None)
             if caller is None or not caller.has_spec():
                 notes.append(self._inactive(name))
+        problem = ""
         try:
             manager.register(module, name=_key(plugin))
-        except Exception as error:
-            manager.unregister(name=_key(plugin))
-            self._break(
-                plugin, "; ".join(str(error).splitlines()[1:]) or describe(error)
-            )  # the first line is the plugin's name
-            return
+        except Exception as error:  # the first line is the plugin's name
+            problem = "; ".join(str(error).splitlines()[1:]) or describe(error)
         if any(found.hookwrapper or found.wrapper for found in _implementations_of(manager, module)):
+            problem = "hook wrappers are not supported"
+        if problem:
             manager.unregister(name=_key(plugin))
-            self._break(plugin, "hook wrappers are not supported")
+            self._break(plugin, problem)
             return
-        self._plugins[key] = replace(plugin, state=State.OK, hooks=tuple(hooks), notes=tuple(notes))
+        checked = replace(plugin, state=State.OK, hooks=tuple(hooks), notes=tuple(notes))
+        self._plugins[plugin.distribution, plugin.name] = checked
 
     def _inactive(self, hook: str) -> str:
         owner = HOOK_OWNERS[hook]
@@ -250,9 +232,37 @@ class Plugins:
             return f"{hook} is inactive: needs {owner} ({pip_line([owner])})"
         return f"{hook} is inactive: needs {owner}, which is {state}"
 
-    def _break(self, plugin: Plugin, problem: str, fix: str = "") -> None:
+    def _break(self, plugin: Plugin, problem: str, fix: str | None = None) -> None:
         fix = fix or f"pip install --upgrade {plugin.distribution}, or RLCORE_DISABLE_PLUGINS={plugin.name}"
         self._plugins[plugin.distribution, plugin.name] = replace(plugin, state=State.BROKEN, problem=problem, fix=fix)
+
+
+def checked_specs(answer: Any, expected: type[Spec]) -> list[Spec]:
+    """The specs that a register hook returned; None is no spec. Raises `TypeError` for anything else."""
+    specs = []
+    for spec in () if answer is None else answer:
+        if not isinstance(spec, expected):
+            raise TypeError(f"returned {value_text(spec)}, expected {expected.__name__} objects")
+        if not isinstance(spec.id, str) or not spec.id:
+            raise TypeError(f"returned a {type(spec).__name__} whose id is {value_text(spec.id)}, expected a text")
+        specs.append(spec)
+    return specs
+
+
+def packaged_recipes(plugin: Plugin) -> list[RecipeSpec]:
+    """``PLUGIN/NAME`` for each file ``recipes/NAME.toml`` beside an imported plugin module, sorted by name."""
+    module = plugin.module.partition(":")[0]
+    package = module.rpartition(".")[0] or module
+    if not hasattr(sys.modules.get(package), "__path__"):
+        return []
+    folder = importlib.resources.files(package) / "recipes"
+    found = []
+    for file in sorted(folder.iterdir() if folder.is_dir() else (), key=lambda file: file.name):
+        if file.name.endswith(".toml") and file.is_file():
+            id, target = f"{plugin.name}/{file.name.removesuffix('.toml')}", f"{package}:recipes/{file.name}"
+            summary = _SUMMARY.search(file.read_bytes().decode(errors="replace"))
+            found.append(RecipeSpec(id=id, target=target, summary=f"{summary[1]}." if summary else ""))
+    return found
 
 
 def _key(plugin: Plugin) -> str:

@@ -1,12 +1,17 @@
-"""Import the object that a ``"module:attribute"`` or ``"path/file.py:attribute"`` string refers to."""
+"""Import plugins and their components.
+
+A component is given as ``"module:attribute"`` or ``"path/file.py:attribute"``.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib
 import importlib.resources
 import importlib.util
+import io
 import re
 import sys
 import traceback
@@ -16,13 +21,44 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from rlcore.console.invocation import started_by_uv
 from rlcore.errors import NotInstalledError, PluginError, UserError, did_you_mean
-from rlcore.invocation import started_by_uv
 from rlcore.plugin_calls import Ended, error_text, plugin_code
-from rlcore.plugins.discovery import CHECKED, HOSTS
+from rlcore.plugins.discovery import CHECKED, HOSTS, Complaint, Plugin
 
 FILE_MODULE = "rlcore_file_"
 """Prefix of the module name of a file that an import path names."""
+HEAVY = ("torch", "numpy", "transformers", "vllm", "ray")
+"""Modules that a plugin module must not import, because every command imports the plugin module."""
+
+
+def import_plugin(plugin: Plugin) -> tuple[object, tuple[Complaint, ...]]:
+    """The object with the hooks, and complaints about its import. Printed output is suppressed.
+
+    Raises:
+        PluginError: the module is missing, or its import failed.
+    """
+    before = set(sys.modules)
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(printed), plugin_code(f"the import of the plugin {plugin.named}"):
+            found = _entry_point(plugin)
+    except PluginError:
+        raise
+    except Exception as error:
+        fix = None
+        if isinstance(error, ModuleNotFoundError) and error.name:
+            fix = f"install the package that provides {error.name!r}, or RLCORE_DISABLE_PLUGINS={plugin.name}"
+        raise PluginError(describe(error), fix=fix) from error
+    complaints = []
+    if heavy := [name for name in HEAVY if name in sys.modules and name not in before]:
+        names = " and ".join(heavy)
+        problem = f"its import loads {names}, which slows down every rlcore command"
+        complaints.append(Complaint(problem=problem, fix=f"do not import {names} in {plugin.module}"))
+    if text := printed.getvalue().strip():
+        problem = f"its import prints to stdout: {text.splitlines()[0][:60]!r}"
+        complaints.append(Complaint(problem=problem, fix=f"remove the print from {plugin.module}"))
+    return found, tuple(complaints)
 
 
 def load_attribute(target: str, *, what: str | None = None, where: str | None = None, needs: Sequence[str] = ()) -> Any:
@@ -44,15 +80,13 @@ def load_attribute(target: str, *, what: str | None = None, where: str | None = 
         raise PluginError(f"{what} must have the form 'module:name' or 'file.py:name'", found=target, where=where)
     try:
         with plugin_code("" if _is_own(location) else f"the import of {what}{f' ({where})' if where else ''}"):
-            found: Any = (
-                _import_file(Path(location).expanduser().resolve())
-                if location.endswith(".py")
-                else importlib.import_module(location)
-            )
+            if location.endswith(".py"):
+                found: Any = _import_file(Path(location).expanduser().resolve())
+            else:
+                found = importlib.import_module(location)
             for part in attribute.split("."):
                 if not hasattr(found, part):
-                    near = did_you_mean(part, [name for name in dir(found) if not name.startswith("_")])
-                    missing = f"{location} has no {part!r}"
+                    missing, near = f"{location} has no {part!r}", _nearest(part, found)
                     raise PluginError(f"{what} does not exist", found=missing, where=where, fix=near)
                 found = getattr(found, part)
     except UserError:
@@ -74,17 +108,12 @@ def resource(target: str) -> Traversable:
         with plugin_code(f"the import of {module!r}"):
             file = importlib.resources.files(module).joinpath(path)
             there = bool(separator) and file.is_file()
-    except ModuleNotFoundError as error:
-        raise PluginError(
-            f"the package {module!r} of {target!r} is not installed", fix="reinstall the plugin that refers to it"
-        ) from error
     except Exception as error:
-        raise PluginError(
-            f"the package {module!r} of {target!r} cannot be imported",
-            found=error_text(error),
-            where=source_line(error),
-            fix="reinstall the plugin that refers to it",
-        ) from error
+        what, fix = f"the package {module!r} of {target!r}", "reinstall the plugin that refers to it"
+        if isinstance(error, ModuleNotFoundError):
+            raise PluginError(f"{what} is not installed", fix=fix) from error
+        found, where = error_text(error), source_line(error)
+        raise PluginError(f"{what} cannot be imported", found=found, where=where, fix=fix) from error
     if not there:
         raise PluginError(
             f"the file {target!r} does not exist",
@@ -92,6 +121,10 @@ def resource(target: str) -> Traversable:
             fix="include the file in the wheel (see its pyproject.toml), or reinstall the plugin",
         )
     return file
+
+
+def _nearest(name: str, owner: object) -> str | None:
+    return did_you_mean(name, [known for known in dir(owner) if not known.startswith("_")])
 
 
 PUBLISHED = False
@@ -136,9 +169,17 @@ def source_line(error: BaseException) -> str | None:
     return f"{own[-1].filename}:{own[-1].lineno}" if own else None
 
 
+def describe(error: BaseException) -> str:
+    """``Type: text (file:line)`` on one line."""
+    line = source_line(error)
+    where = f" ({Path(line).name})" if line else ""
+    first, *_ = error_text(error).splitlines()
+    return f"{first}{where}"
+
+
 _HERE = Path(__file__).parent
 _MACHINERY = {
-    *(str(_HERE / name) for name in ("loading.py", "installed.py", "importing.py", "registry.py")),
+    *(str(_HERE / name) for name in ("loading.py", "installed.py", "registry.py")),
     str(_HERE.parent / "plugin_calls.py"),
     str(_HERE.parent / "session" / "components.py"),
 }
@@ -147,6 +188,24 @@ _MACHINERY = {
 def _is_own(location: str) -> bool:
     """Whether a module belongs to rlcore, whose heavy libraries may take long to import."""
     return location.partition(".")[0] in {"rlcore", *(name.replace("-", "_") for name in HOSTS)}
+
+
+def _entry_point(plugin: Plugin) -> object:
+    name, _, attribute = plugin.module.partition(":")
+    reinstall = f"pip install --force-reinstall {plugin.distribution}"
+    try:
+        found: object = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise
+        raise PluginError(f"its entry point module {name!r} does not exist", fix=reinstall) from error
+    for part in attribute.split(".") if attribute else ():
+        if not hasattr(found, part):
+            near = _nearest(part, found)
+            problem = f"its entry point is {plugin.module!r}, but {name} has no attribute {part!r}"
+            raise PluginError(f"{problem}; {near}" if near else problem, fix=reinstall)
+        found = getattr(found, part)
+    return found
 
 
 def _missing(

@@ -11,8 +11,7 @@ import pluggy
 from rlcore import hookspecs
 from rlcore.errors import PluginError, did_you_mean
 from rlcore.plugin_calls import plugin_code, value_text
-from rlcore.plugins.importing import describe
-from rlcore.plugins.loading import load_attribute
+from rlcore.plugins.loading import describe, load_attribute
 from rlcore.types.checking import flaw_in_numbers
 
 if TYPE_CHECKING:
@@ -31,28 +30,7 @@ MEASURING = ("rlcore_rollouts_scored", "rlcore_step_finished")
 """Hooks whose results are metrics."""
 
 
-class Observer:
-    """The observe hooks of a plugin, or of an object.
-
-    Attributes:
-        named: the observer in messages, such as ``plugin acme (acme-rl 1.2)``
-    """
-
-    def __init__(self, named: str, hooks: Mapping[str, pluggy.HookImpl]) -> None:
-        self.named, self._hooks = named, hooks
-
-    def tell(self, hook: str, arguments: Mapping[str, Any], registry: Registry) -> Mapping[str, float]:
-        """Call a hook, and return the metrics that it returns. Raises whatever the hook raises."""
-        implementation = self._hooks.get(hook)
-        if implementation is None:
-            return {}
-        own = {name: dict(value) if isinstance(value, dict) else value for name, value in arguments.items()}
-        answer = registry.plugins.call(self.named, implementation, own)
-        if answer is None or hook not in MEASURING:
-            return {}
-        if flaw := flaw_in_numbers(answer, "metrics"):
-            raise TypeError(f"returned {flaw}")
-        return {name: float(value) for name, value in answer.items()}
+Hooks = Mapping[str, pluggy.HookImpl]
 
 
 class Observers:
@@ -66,14 +44,24 @@ class Observers:
         """Call a hook of every observer, and return their metrics. Exceptions of observers are logged, not raised."""
         metrics: dict[str, float] = {}
         for observer in list(self._observers):
+            named, hooks = observer
+            own = {name: dict(value) if isinstance(value, dict) else value for name, value in arguments.items()}
             try:
-                with plugin_code(f"{hook} of the {observer.named}"):
-                    metrics |= observer.tell(hook, arguments, self._registry)
+                if hook in hooks:
+                    with plugin_code(f"{hook} of the {named}"):
+                        metrics |= _metrics(hook, self._registry.plugins.call(named, hooks[hook], own))
             except Exception as error:
                 self._observers.remove(observer)
-                text = "%s: %s failed and is disabled for this run: %s"
-                log.error(text, observer.named, hook, describe(error))
+                log.error("%s: %s failed and is disabled for this run: %s", named, hook, describe(error))
         return metrics
+
+
+def _metrics(hook: str, answer: Any) -> dict[str, float]:
+    if answer is None or hook not in MEASURING:
+        return {}
+    if flaw := flaw_in_numbers(answer, "metrics"):
+        raise TypeError(f"returned {flaw}")
+    return {name: float(value) for name, value in answer.items()}
 
 
 def check_observer(registry: Registry, id: str) -> None:
@@ -88,16 +76,16 @@ def check_observer(registry: Registry, id: str) -> None:
         _plugin(registry, id)
 
 
-def _observer(registry: Registry, id: str) -> Observer:
+def _observer(registry: Registry, id: str) -> tuple[str, Hooks]:
+    """The observer in messages, such as ``plugin acme (acme-rl 1.2)``, and its hooks."""
     if ":" not in id:
         return _plugin(registry, id)
     from rlcore.plugins.registry import make_component  # the registry imports the discovery of plugins
 
-    instance = make_component(f"observer {id!r}", _checked_class(id), None)
-    return Observer(f"observer {id!r}", _hooks_of(id, instance))
+    return f"observer {id!r}", _hooks_of(id, make_component(f"observer {id!r}", _checked_class(id), None))
 
 
-def _plugin(registry: Registry, name: str) -> Observer:
+def _plugin(registry: Registry, name: str) -> tuple[str, Hooks]:
     plugin = registry.plugin(name)
     hooks = registry.plugins.hooks_of(plugin, EVENTS)
     if not hooks:
@@ -107,7 +95,7 @@ def _plugin(registry: Registry, name: str) -> Observer:
             where=plugin.origin,
             fix="remove it from observers: its other components are selected by their ids",
         )
-    return Observer(f"plugin {plugin.named}", hooks)
+    return f"plugin {plugin.named}", hooks
 
 
 def _checked_class(id: str) -> type:
@@ -118,7 +106,7 @@ def _checked_class(id: str) -> type:
     return found
 
 
-def _hooks_of(id: str, observer: object) -> Mapping[str, pluggy.HookImpl]:
+def _hooks_of(id: str, observer: object) -> Hooks:
     """The hooks of a class or an object, whose names and parameters are checked."""
     manager = pluggy.PluginManager("rlcore")
     manager.add_hookspecs(hookspecs)
@@ -138,6 +126,3 @@ def _hooks_of(id: str, observer: object) -> Mapping[str, pluggy.HookImpl]:
     if not set(hooks) & set(EVENTS):
         raise PluginError(f"{what} has no observe hooks", fix=f"add a method such as {EVENTS[2]}(self, step, metrics)")
     return hooks
-
-
-__all__ = ["EVENTS", "Observers", "check_observer"]

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields
-from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from rlcore import specs as spec_types
 from rlcore.atomic_files import FREE_DISK_SPACE, is_full_disk
-from rlcore.errors import PluginError, RlcoreError, UserError, WriteError, did_you_mean
+from rlcore.errors import EnvironmentFailure, PluginError, RlcoreError, UserError, WriteError, did_you_mean
 from rlcore.plugin_calls import error_text, plugin_code, value_text
 from rlcore.plugins.discovery import Plugin, State, canonical, is_host
 from rlcore.plugins.forms import mistake_in
-from rlcore.plugins.hosted import any_options, hosted_spec
 from rlcore.plugins.installed import HOOK_OWNERS, Offer, Plugins
 from rlcore.plugins.loading import load_attribute, pip_line, resource, source_line
-from rlcore.plugins.spec_fields import wrong_field
-from rlcore.specs import CONTRACT_VERSION, AlgorithmSpec, Spec
+from rlcore.specs import CONTRACT_VERSION, AlgorithmSpec, EnvironmentSpec, Spec
 
-__all__ = ["KINDS", "Kind", "Registry", "asked", "load_attribute", "make", "worked"]
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+__all__ = ["load_attribute"]
 
 Value = TypeVar("Value")
 
@@ -40,7 +41,7 @@ KINDS: Mapping[str, Kind] = {
     "tracker": Kind("rlcore_trackers", spec_types.TrackerSpec),
     "command": Kind("rlcore_commands", spec_types.CommandSpec),
     "check": Kind("rlcore_checks", spec_types.CheckSpec),
-    "dialect": Kind("rlcore_dialects", spec_types.DialectSpec),
+    "config_adapter": Kind("rlcore_config_adapters", spec_types.ConfigAdapterSpec),
     "engine": Kind("rlcore_engines", spec_types.EngineSpec),
     "sampler": Kind("rlcore_samplers", spec_types.SamplerSpec),
     "tool_parser": Kind("rlcore_tool_parsers", spec_types.ToolParserSpec),
@@ -64,6 +65,10 @@ SPEC_ATTRIBUTES = frozenset(
     | {"tables", "needs_environment", "quantizes", "runs_code", "action"}
 )
 """Spec fields that a component given as an import path defines as attributes."""
+HOSTED_ATTRIBUTES = frozenset({"action", "blocking", "max_concurrency", "modalities", "runs_code"})
+"""Those that are read from the class of an environment in another interpreter."""
+HOSTED_IMPORT_S = 120.0
+"""Time for the imports of a simulator."""
 
 KNOWN_DISTRIBUTIONS: Mapping[str, str] = {
     "gsm8k-tools": "rl-plugin-gsm8k-tools",
@@ -157,7 +162,9 @@ class Registry:
         if offer is not None:
             return offer.spec
         if kind == "environment" and id in self._hosted:
-            return self._hosted_spec(id)
+            if isinstance(known := self._hosted[id], tuple):
+                known = self._hosted[id] = hosted_spec(id, *known)
+            return known
         expected = KINDS[kind].spec
         if expected is AlgorithmSpec:
             return AlgorithmSpec(id=id, target=id, part="loss" if kind == "loss" else "advantage")
@@ -165,16 +172,7 @@ class Registry:
             return expected(id=id, target=id)
         target = self._import(kind, id, where=None, target=id, needs=())
         names = SPEC_ATTRIBUTES & {field.name for field in fields(expected)}
-        spec = expected(id=id, target=id, **{name: getattr(target, name) for name in names if hasattr(target, name)})
-        if wrong := wrong_field(spec):
-            raise PluginError(f"an attribute of {_label(kind)} {id!r} has the wrong type", found=wrong, fix="change it")
-        return spec
-
-    def _hosted_spec(self, id: str) -> Spec:
-        known = self._hosted[id]
-        if isinstance(known, tuple):
-            known = self._hosted[id] = hosted_spec(id, *known)
-        return known
+        return expected(id=id, target=id, **{name: getattr(target, name) for name in names if hasattr(target, name)})
 
     def load(self, kind: str, id: str) -> Any:
         """Import the target; for a recipe, its file (a `Traversable`).
@@ -230,12 +228,7 @@ class Registry:
 
     def _import(self, kind: str, id: str, *, where: str | None, target: str, needs: tuple[str, ...]) -> Any:
         found = load_attribute(target, what=f"{_label(kind)} {id!r}", where=where, needs=needs)
-        try:
-            with plugin_code(""):  # a proxy may raise whatever is asked of it
-                mistake = mistake_in(kind, found)
-        except Exception as error:
-            mistake = ("cannot be examined", error_text(error), "name a class or a function")
-        if mistake:
+        if mistake := mistake_in(kind, found):
             expected, found_instead, fix = mistake
             raise PluginError(f"{_label(kind)} {id!r} {expected}", found=found_instead, where=where, fix=fix)
         return found
@@ -284,6 +277,38 @@ class Registry:
         )
 
 
+def hosted_spec(id: str, python: str, variables: Mapping[str, str]) -> EnvironmentSpec:
+    """The spec of an import path, from the attributes that the class has in another interpreter.
+
+    Raises:
+        UserError: there is no such interpreter, or it cannot import the class.
+    """
+    from rlcore.transport.interpreter import Interpreter, absolute
+
+    try:
+        with Interpreter(python, variables=variables) as other:
+            said = dict(other.describe(id, sorted(HOSTED_ATTRIBUTES), timeout_s=HOSTED_IMPORT_S))
+    except EnvironmentFailure as error:
+        raise PluginError(
+            f"environment {id!r} cannot be imported in another interpreter",
+            found=str(error),
+            where=f"environment.python={python}",
+            fix="correct the path, or install what it needs there",
+        ) from None
+    if isinstance(said.get("modalities"), list):
+        said["modalities"] = frozenset(said["modalities"])
+    known: dict[str, Any] = {name: said[name] for name in said.keys() & HOSTED_ATTRIBUTES}
+    return EnvironmentSpec(id=id, target=absolute(id), **known)
+
+
+@cache
+def any_options() -> type[BaseModel]:
+    """A model that accepts all keys, which the class validates when it is created."""
+    from pydantic import ConfigDict, create_model
+
+    return create_model("AnyOptions", __config__=ConfigDict(extra="allow", frozen=True))
+
+
 def make(target: Any, options: Any) -> Any:
     """Create a component from its validated options (None if it takes no options). A function is returned unchanged."""
     if options is not None:
@@ -304,24 +329,17 @@ def make_component(what: str, target: Any, options: Any) -> Any:
         raise PluginError(f"{what} cannot be created", found=error_text(error), where=line, fix=fix) from error
 
 
-def asked(what: str, function: Callable[..., Value], *arguments: Any, **keywords: Any) -> Value:
-    """The answer of a component, which ``what`` names. It is named as slow after some seconds.
+def asked(
+    what: str, function: Callable[..., Value], *arguments: Any, takes_long: bool = False, **keywords: Any
+) -> Value:
+    """The answer of a component, which ``what`` names. It is named as slow after some seconds, unless it takes long.
 
     Raises:
         PluginError: it raised an exception other than `RlcoreError`.
         WriteError: the disk is full.
     """
-    return _asked(what, what, function, *arguments, **keywords)
-
-
-def worked(what: str, function: Callable[..., Value], *arguments: Any) -> Value:
-    """The result of a component's long work, as from `asked`, without the remark that it is slow."""
-    return _asked(what, "", function, *arguments)
-
-
-def _asked(what: str, slow: str, function: Callable[..., Value], *arguments: Any, **keywords: Any) -> Value:
     try:
-        with plugin_code(slow):
+        with plugin_code("" if takes_long else what):
             return function(*arguments, **keywords)
     except RlcoreError:
         raise

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rlcore.atomic_files import told, write_whole
+from rlcore.console.wording import counted
 from rlcore.episodes.evaluation import Summary, summaries_of, summarise
 from rlcore.report.answers import expected_answer, final_answer
 from rlcore.report.conversation import NO_NOTE, Part, messages
@@ -18,7 +19,6 @@ from rlcore.report.notes import NotesOf, TurnNote, no_notes
 from rlcore.report.pictures import Album
 from rlcore.report.templates import source, template
 from rlcore.types import Group, Message, Trajectory
-from rlcore.wording import counted
 
 MOST_TASKS = 60
 MOST_TRAJECTORIES = 120

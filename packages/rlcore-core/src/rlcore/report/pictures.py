@@ -10,11 +10,11 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rlcore.console.escaping import printable
+from rlcore.console.wording import counted
 from rlcore.errors import DataError, NotInstalledError
-from rlcore.escaping import printable
 from rlcore.images.encoding import data_uri, decode_image, open_image
 from rlcore.report.notes import Mark
-from rlcore.wording import counted
 
 LARGEST_SIDE = 1600
 """Larger images are reduced to this side in pixels."""

@@ -6,8 +6,8 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from rlcore.escaping import printable
-from rlcore.wording import counted
+from rlcore.console.escaping import printable
+from rlcore.console.wording import counted
 
 if TYPE_CHECKING:
     from jinja2 import Template

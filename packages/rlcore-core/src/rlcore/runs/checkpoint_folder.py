@@ -154,14 +154,3 @@ def _checksums(folder: Path, names: list[str]) -> dict[str, str]:
 
     with ThreadPoolExecutor(max_workers=4) as pool:
         return dict(zip(names, pool.map(checksum, names), strict=True))
-
-
-__all__ = [
-    "FORMAT",
-    "MANIFEST",
-    "check_checkpoint",
-    "check_kept_model",
-    "has_manifest",
-    "kept_models",
-    "write_manifest",
-]

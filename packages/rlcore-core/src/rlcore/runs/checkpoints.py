@@ -89,6 +89,3 @@ def checkpoint_to_resume(path: Path) -> tuple[Path, Path | None]:
         raise UserError(f"cannot resume from {path}: it is not a run directory", found=there, fix=fix)
     run, checkpoint = found
     return run, checkpoint or next(iter(reversed(checkpoints_of(run))), None)
-
-
-__all__ = ["best_checkpoint", "checkpoint_to_resume", "checkpoints_of", "last_checkpoint", "run_of"]

@@ -20,6 +20,7 @@
 from __future__ import annotations
 
 import datetime
+import fcntl
 import json
 import os
 import re
@@ -27,7 +28,7 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +41,6 @@ from rlcore.config.resolve import Resolved
 from rlcore.config.write import toml_text
 from rlcore.errors import UserError
 from rlcore.redaction import mask_arguments
-from rlcore.runs.blobs import BlobStore
 from rlcore.runs.checkpoints import (
     best_checkpoint,
     checkpoint_to_resume,
@@ -49,8 +49,8 @@ from rlcore.runs.checkpoints import (
     run_of,
 )
 from rlcore.runs.layout import SHEETS, back_up, lay_out, stamped_name
-from rlcore.runs.lock import take_lock
 from rlcore.runs.metrics import metrics_gap, metrics_lines, read_metrics
+from rlcore.runs.records import BlobStore
 from rlcore.runs.superseded import Superseded, supersede
 from rlcore.runs.surroundings import changed_versions, surroundings
 
@@ -82,10 +82,20 @@ class Resumption:
 
 
 class RunDirectory:
-    """The directory of one run, locked against other processes until `close`."""
+    """The directory of one run, locked against other processes until `close`.
+
+    Attributes:
+        path: the directory itself
+        rollouts: scored groups
+        media: images of the rollouts, by content hash
+        checkpoints: the parent of the ``NNNNNN/`` folders, each of which is renamed into place when it is complete
+        metrics: ``metrics.jsonl``
+    """
 
     def __init__(self, path: Path, lock: IO[str]) -> None:
         self.path = path
+        self.rollouts, self.media, self.checkpoints = (path / name for name in FOLDERS)
+        self.metrics = path / "metrics.jsonl"
         self._lock = lock
         self._before: tuple[int, str] | None = None
         """The step from which a run was resumed, and its configuration up to that step."""
@@ -112,7 +122,7 @@ class RunDirectory:
             (temporary / "output.log").touch()
             if resolved.config.layout == "stamped":
                 lay_out(temporary, asked.argv)
-            lock = take_lock(temporary)
+            lock = _take_lock(temporary)
             path = _rename_to_free_name(temporary, parent, resolved)
         except BaseException:
             if lock is not None:
@@ -131,27 +141,7 @@ class RunDirectory:
         if not (path / "config.toml").is_file():
             fix = "give a directory created by rlcore run, or a folder in its checkpoints/"
             raise UserError(f"{path} is not a run directory", found="no config.toml in it", fix=fix)
-        return cls(path, take_lock(path))
-
-    @property
-    def rollouts(self) -> Path:
-        """Scored groups."""
-        return self.path / "rollouts"
-
-    @property
-    def media(self) -> Path:
-        """Images of the rollouts, by content hash."""
-        return self.path / "media"
-
-    @property
-    def checkpoints(self) -> Path:
-        """The parent of the ``NNNNNN/`` folders, each of which is renamed into place when it is complete."""
-        return self.path / "checkpoints"
-
-    @property
-    def metrics(self) -> Path:
-        """``metrics.jsonl``."""
-        return self.path / "metrics.jsonl"
+        return cls(path, _take_lock(path))
 
     def write(self, name: str, text: str) -> None:
         """Write a file atomically."""
@@ -232,6 +222,35 @@ class RunDirectory:
     def close(self) -> None:
         """Release the lock. A second call does nothing."""
         self._lock.close()
+
+
+def _take_lock(folder: Path) -> IO[str]:
+    """Lock a run directory until the returned file is closed or the process ends for any reason.
+
+    Raises:
+        UserError: another process holds the lock, or the folder is not writable.
+    """
+    path = folder / ".lock"
+    with told(path):
+        lock = path.open("a+", encoding="utf-8")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+    except BlockingIOError:
+        lock.seek(0)
+        pid = lock.read().strip()
+        lock.close()
+        raise UserError(
+            f"another process uses {folder}",
+            found=f"process {pid}" if pid else None,
+            fix=f"wait until it ends, or stop it with: kill -INT {pid}" if pid else "wait until it ends",
+        ) from None
+    except OSError as error:
+        lock.close()
+        raise UserError(f"the run directory {folder} cannot be locked", found=error.strerror) from None
+    return lock
 
 
 def config_layer(run: Path) -> Layer:
@@ -335,18 +354,4 @@ def _json(data: Mapping[str, Any]) -> str:
     return json.dumps(data, indent=2) + "\n"
 
 
-__all__: Sequence[str] = [
-    "Asked",
-    "Resumption",
-    "RunDirectory",
-    "best_checkpoint",
-    "check_name",
-    "check_runs",
-    "checkpoint_to_resume",
-    "checkpoints_of",
-    "config_layer",
-    "last_checkpoint",
-    "read_metrics",
-    "recipe_of",
-    "run_of",
-]
+__all__ = ["best_checkpoint", "checkpoint_to_resume", "checkpoints_of", "last_checkpoint", "read_metrics", "run_of"]

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rlcore.atomic_files import told, write_whole
-from rlcore.escaping import printable
+from rlcore.console.escaping import printable
 from rlcore.redaction import mask_arguments
 
 EXPLAINS = ("config.toml", "asked.toml", "environment.json")
@@ -61,6 +61,3 @@ def back_up(folder: Path, argv: Sequence[str]) -> None:
                 shutil.copyfile(folder / name, backup / name)
     earlier = (backup / COMMANDS).read_text(encoding="utf-8") if (backup / COMMANDS).is_file() else ""
     write_whole(backup / COMMANDS, f"{earlier}{printable(shlex.join(mask_arguments(argv)))}\n")
-
-
-__all__ = ["back_up", "lay_out", "stamped_name"]

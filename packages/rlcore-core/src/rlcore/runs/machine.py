@@ -101,6 +101,3 @@ def _parents() -> Iterator[tuple[int, int]]:
         with suppress(OSError):
             parent = path.read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[1]
             yield int(path.parent.name), int(parent)
-
-
-__all__ = ["GIB", "free_bytes", "gpu_bytes", "memory_bytes", "note_processes", "peak_bytes", "size_text", "used_bytes"]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rlcore.wording import counted
+from rlcore.console.wording import counted
 
 STEPS_COVERED = "steps_covered"
 """Metric of trainers that do not log every step: the number of steps up to a line's own that the line describes."""
@@ -72,6 +72,3 @@ def _listed(ranges: Sequence[tuple[int, int]]) -> str:
     many = len(ranges) > 1 or ranges[0][0] != ranges[0][1]
     listed = f"{', '.join(shown[:-1])} and {shown[-1]}" if len(shown) > 1 else shown[0]
     return f"steps {listed}" if many else f"step {listed}"
-
-
-__all__ = ["STEPS_COVERED", "Line", "metrics_gap", "metrics_lines", "read_metrics"]

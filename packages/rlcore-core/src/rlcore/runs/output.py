@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TextIO
 
 from rlcore.atomic_files import told
-from rlcore.escaping import printable
-from rlcore.terminal import in_notebook, overwrite, say
+from rlcore.console.escaping import printable
+from rlcore.console.terminal import in_notebook, overwrite, say
 
 
 class Output:

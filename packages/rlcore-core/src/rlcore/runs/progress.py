@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self
 
-from rlcore.terminal import in_notebook, overwrite
-from rlcore.wording import counted
+from rlcore.console.terminal import in_notebook, overwrite
+from rlcore.console.wording import counted
 
 SHOWN_EVERY_S = 0.1
 """Least time between two calls of a display."""
@@ -152,6 +152,3 @@ def _duration(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
-
-
-__all__ = ["Meter", "PrintedProgress", "Progress", "ProgressDisplay", "silent"]

@@ -5,20 +5,98 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import os
+import re
+import secrets
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from rlcore.atomic_files import whole
+from rlcore.atomic_files import sweep, told, whole
 from rlcore.errors import DataError
 from rlcore.json_files import json_lines, parse_json
 from rlcore.plugin_calls import value_text
 from rlcore.redaction import without_known
-from rlcore.runs.blobs import BlobStore
-from rlcore.types import Group, Task, Trajectory, from_json, to_json
+from rlcore.types import Group, Task, Trajectory, from_json, media_hash, to_json
 from rlcore.types.codec import DecodeBytes, from_base64
+
+_NAME = re.compile(r"[0-9a-f]{64}")
+
+
+class BlobStore:
+    """A folder of files named by the SHA-256 of their content: ``ab/abcd…``.
+
+    Several processes may write to it concurrently. The folder is created with the first blob.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def path(self, sha256: str) -> Path:
+        """The path of the blob with this hash, whether it exists or not.
+
+        Raises:
+            DataError: the name is not a hash. This also rejects paths outside of the folder.
+        """
+        if not _NAME.fullmatch(sha256):
+            found = sha256 if len(sha256) <= 80 else f"{sha256[:77]}..."
+            raise DataError("an image name must be 64 hexadecimal digits", found=repr(found), where=str(self.folder))
+        return self.folder / sha256[:2] / sha256
+
+    def put(self, data: bytes) -> str:
+        """Store the bytes unless they are stored already; returns their hash.
+
+        Raises:
+            UserError: they cannot be written.
+        """
+        sha256 = media_hash(data)
+        path = self.path(sha256)
+        with suppress(OSError):
+            if path.stat().st_size == len(data):
+                return sha256
+        partial = path.with_name(f".{sha256}.{os.getpid()}-{secrets.token_hex(4)}.partial")
+        try:
+            with told(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                partial.write_bytes(data)
+                partial.replace(path)
+        except BaseException:
+            with suppress(OSError):
+                partial.unlink(missing_ok=True)
+            raise
+        return sha256
+
+    def get(self, sha256: str) -> bytes:
+        """The bytes of a hash.
+
+        Raises:
+            DataError: the blob is missing, or its content does not have this hash.
+        """
+        path = self.path(sha256)
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise DataError(
+                f"the image {sha256} cannot be read",
+                found=error.strerror or str(error),
+                where=str(path),
+                fix="copy the folder media/ together with the rollouts",
+            ) from None
+        if media_hash(data) != sha256:
+            raise DataError(
+                f"the image {sha256} is damaged",
+                found=f"content with the hash {media_hash(data)}",
+                where=str(path),
+                fix="restore the file",
+            )
+        return data
+
+    def sweep(self) -> None:
+        """Remove unfinished files of killed processes."""
+        for folder in self.folder.glob("??"):
+            sweep(folder)
 
 
 def trajectory_to_json(trajectory: Trajectory) -> dict[str, Any]:
@@ -127,3 +205,43 @@ class _Shared:
         if sha256 not in self._known:
             self._known[sha256] = self._blobs.get(sha256)
         return self._known[sha256]
+
+
+def newest_rollouts(folder: Path) -> Path:
+    """The stored rollouts of the latest step, preferably those of its evaluation."""
+
+    def place(file: Path) -> tuple[int, bool]:
+        purpose, step = purpose_and_step(file)
+        return step, purpose.endswith("evaluation")
+
+    return max(stored_rollouts(folder), key=place)
+
+
+def stored_rollouts(path: Path) -> list[Path]:
+    """The files of stored rollouts at a path (a file, a run, or a folder of rollouts), ordered by step.
+
+    Raises:
+        DataError: there are no such files.
+    """
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        raise DataError(f"there is no run or file {path}", fix="give a run directory, or a file in its rollouts/")
+    folder = path / "rollouts" if (path / "rollouts").is_dir() else path
+    files = [file for pattern in ("*.jsonl", "*.jsonl.gz") for file in folder.glob(pattern) if file.name[0] != "."]
+    if not files:
+        fix = "give a run with stored rollouts, or a file"
+        raise DataError(f"{path} has no stored rollouts", found=f"none in {folder}", fix=fix)
+    return sorted(files, key=purpose_and_step)
+
+
+def purpose_and_step(file: Path) -> tuple[str, int]:
+    """``("train", 12)`` of ``train-000012.jsonl.gz``; the whole name and -1 when the name has no step."""
+    name = record_name(file)
+    purpose, _, step = name.rpartition("-")
+    return (purpose, int(step)) if step.isdecimal() and purpose else (name, -1)
+
+
+def record_name(file: Path) -> str:
+    """The name of a file of rollouts without its suffixes."""
+    return file.name.removesuffix(".gz").removesuffix(".jsonl")

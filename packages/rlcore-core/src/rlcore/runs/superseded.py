@@ -14,10 +14,10 @@ from itertools import chain, count
 from pathlib import Path
 
 from rlcore.atomic_files import told, whole
+from rlcore.console.wording import counted
 from rlcore.runs.checkpoints import checkpoints_of
 from rlcore.runs.layout import SHEETS
 from rlcore.runs.metrics import metrics_lines
-from rlcore.wording import counted
 
 FOLDER = "superseded"
 _RECORD = re.compile(r".+-([0-9]{6,})\.(?:jsonl\.gz|html)")
@@ -106,6 +106,3 @@ def _free(path: Path, content: bytes | None = None) -> Path:
     """The path, or the first numbered one, at which nothing else is."""
     paths = chain([path], (path.with_name(f"{path.name}.{number}") for number in count(1)))
     return next(free for free in paths if not free.exists() or (content and free.read_bytes() == content))
-
-
-__all__ = ["FOLDER", "Superseded", "supersede"]

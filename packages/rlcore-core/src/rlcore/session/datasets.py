@@ -10,6 +10,7 @@ from itertools import chain, islice
 from typing import Any, cast
 
 from rlcore.abilities import CountsSkipped
+from rlcore.console.wording import counted
 from rlcore.contracts import ChatFormat, Dataset, RendersImages
 from rlcore.errors import DataError, PluginError, UserError
 from rlcore.images import ImageProcessor, image_size
@@ -18,7 +19,6 @@ from rlcore.plugin_calls import value_text
 from rlcore.plugins.registry import asked
 from rlcore.types import Demonstration, RecordedEpisode, Task, derive_seed, media_hash
 from rlcore.types.checking import flaw_in_demonstration, flaw_in_task
-from rlcore.wording import counted
 
 
 def checked_dataset(dataset: Any, what: str) -> Dataset:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlcore.abilities import ImagesConfig, ToolsConfig
 from rlcore.checks import Finding, failure
+from rlcore.console.wording import counted
 from rlcore.contracts import ChatFormat, RendersImages
 from rlcore.episodes.tool_environment import ToolEnvironment
 from rlcore.errors import PluginError, RlcoreError, UserError
@@ -21,7 +22,6 @@ from rlcore.plugin_calls import value_text
 from rlcore.plugins.registry import Registry, asked
 from rlcore.specs import EnvironmentSpec
 from rlcore.types import Message, ToolSchema
-from rlcore.wording import counted
 
 if TYPE_CHECKING:
     from rlcore.config.environments import ResolvedEnvironment

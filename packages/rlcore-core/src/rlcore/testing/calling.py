@@ -1,13 +1,21 @@
-"""Calls plugins like the agent loop does: sync or async, in threads where required, with a deadline."""
+"""Creates and calls components as a run does, but exceptions propagate and calls have a deadline."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from numbers import Real
 from typing import Any
 
+from rlcore.episodes.context import EpisodeContext
+from rlcore.episodes.rewards import SelectedReward
 from rlcore.episodes.threads import run_in_thread
+from rlcore.plugins.registry import Registry, make
+from rlcore.specs import RewardSpec
+from rlcore.types import Group, RewardResult, Task, Trajectory
+from rlcore.types.checking import flaw_in_numbers
 
 DEADLINE_S = 30.0
 
@@ -20,6 +28,64 @@ async def call(function: Callable[..., Any], *arguments: Any, threaded: bool = F
         else:
             answer = function(*arguments, **keywords)
         return await answer if inspect.isawaitable(answer) else answer
+
+
+def component(registry: Registry, kind: str, id: str, options: Mapping[str, Any] | None) -> Callable[[], Any]:
+    """Return a function that creates the component with these options, validated by its own model."""
+    target, model = registry.load(kind, id), registry.config_model(kind, id)
+    if model is None:
+        assert not options, f"the {kind} {id!r} takes no options, but was given {dict(options or {})}"
+        return lambda: make(target, None)
+    own = {"id": id} if "id" in model.model_fields else {}  # a component that a plugin claims for its id
+    config = model.model_validate({**own, **(options or {})})
+    return lambda: make(target, config)
+
+
+def select_reward(id: str, options: Mapping[str, Any] | None = None) -> SelectedReward:
+    """Return the reward with this id, as a run selects it, with weight 1."""
+    registry = Registry()
+    spec = registry.spec("reward", id)
+    assert isinstance(spec, RewardSpec)
+    return SelectedReward(
+        id=id,
+        weight=1.0,
+        scope=spec.scope,
+        function=component(registry, "reward", id, options)(),
+        minimum=spec.minimum,
+        maximum=spec.maximum,
+        rewards_silence=spec.rewards_silence,
+    )
+
+
+async def value_of(
+    reward: SelectedReward, trajectory: Trajectory, task: Task, context: EpisodeContext | None = None
+) -> float | None:
+    """Return the value of the reward, or None if it is *not scored*. Exceptions propagate.
+
+    Without a context, the reward receives a new one.
+    """
+    if context is None:
+        with closing(EpisodeContext(task, sibling=trajectory.sibling)) as context:
+            return await value_of(reward, trajectory, task, context)
+    declared = {"context": context} if reward.takes_context else {}
+    if reward.scope == "group":
+        group = Group(task=task, trajectories=(trajectory,))
+        (answer,) = await call(reward.function, group, threaded=True, **declared)
+    else:
+        answer = await call(reward.function, trajectory, task, threaded=True, **declared)
+    value = answer.value if isinstance(answer, RewardResult) else answer
+    if isinstance(answer, RewardResult):
+        if flaw := flaw_in_numbers(answer.components, "components"):
+            raise TypeError(f"a reward returned {flaw}")
+        if answer.error is not None and not isinstance(answer.error, str):
+            raise TypeError(f"a reward returned an error of type {type(answer.error).__name__}")
+    if value is None:
+        if not isinstance(answer, RewardResult) or not answer.error:
+            raise TypeError("a result without a value needs an error: RewardResult(value=None, error=…)")
+        return None
+    if not isinstance(value, Real):
+        raise TypeError(f"a reward must return a number or a RewardResult, not a {type(value).__name__}")
+    return float(value)
 
 
 class Findings:

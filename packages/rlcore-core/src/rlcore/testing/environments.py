@@ -17,12 +17,10 @@ from rlcore.images import check_image
 from rlcore.plugins.registry import Registry
 from rlcore.session.sandboxes import strongest
 from rlcore.specs import EnvironmentSpec
-from rlcore.testing.calling import DEADLINE_S, Findings, call
-from rlcore.testing.components import component
+from rlcore.testing.calling import DEADLINE_S, Findings, call, component, select_reward
 from rlcore.testing.episodes import Oracle, Stage, is_end, silence, then_silence
 from rlcore.testing.hostile import hostile_actions, hostile_images
 from rlcore.testing.leaks import growth
-from rlcore.testing.results import select_reward
 from rlcore.types import ImagePart, Message, Observation, SandboxLimits, Step, Task, from_json, media_hash, to_json
 
 if TYPE_CHECKING:

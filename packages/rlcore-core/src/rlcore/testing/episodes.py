@@ -14,8 +14,7 @@ from rlcore.contracts import Environment
 from rlcore.episodes.context import EpisodeContext, takes_context
 from rlcore.episodes.rewards import SelectedReward
 from rlcore.episodes.sandbox import OpenSession
-from rlcore.testing.calling import call
-from rlcore.testing.results import value_of
+from rlcore.testing.calling import call, value_of
 from rlcore.testing.trajectories import make_trajectory
 from rlcore.types import Message, Observation, Step, Stop, Task, Trajectory
 from rlcore.types.checking import flaw_in_observation, flaw_in_step

@@ -6,31 +6,29 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from importlib import metadata
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import PurePath
-from typing import Any
+from typing import Any, get_type_hints
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from rlcore.abilities import DemonstrationDataset
 from rlcore.config.environments import SHARED, without_reserved
 from rlcore.config.layers import Layer, file_layer
+from rlcore.config.requirements import unmet
 from rlcore.config.resolve import resolve
 from rlcore.episodes.rewards import SelectedReward
 from rlcore.errors import DataError, RlcoreError
-from rlcore.plugins.importing import HEAVY
+from rlcore.plugin_calls import value_text
 from rlcore.plugins.installed import Offer
-from rlcore.plugins.loading import load_attribute
+from rlcore.plugins.loading import HEAVY, load_attribute
 from rlcore.plugins.registry import KINDS, Registry
 from rlcore.session.datasets import checked_dataset
-from rlcore.specs import AlgorithmSpec, DatasetSpec, DialectSpec, TrainerSpec
-from rlcore.testing.calling import Findings
-from rlcore.testing.components import component
+from rlcore.specs import AlgorithmSpec, ConfigAdapterSpec, DatasetSpec, TrainerSpec
+from rlcore.testing.calling import Findings, component, select_reward
 from rlcore.testing.environments import check_environment
 from rlcore.testing.episodes import Oracle
-from rlcore.testing.results import select_reward
 from rlcore.testing.rewards import RewardCase, check_reward
 
 FULL = ("rlcore-rollout", "rlcore-trainer")
@@ -48,7 +46,7 @@ def check_plugin(
     The checks cover:
 
     - The plugin loads without heavy imports.
-    - Its specs can be imported, and their models reject unknown keys.
+    - Its specs have fields of the declared types, can be imported, and their models reject unknown keys.
     - An environment has a recipe ``NAME/default``.
     - Recipes resolve. Without rlcore-rollout and rlcore-trainer, only the parts that do not need them are resolved.
     - The dataset of each environment returns valid tasks and demonstrations.
@@ -112,12 +110,18 @@ def _spec_is_sound(registry: Registry, kind: str, offer: Offer, findings: Findin
     pattern = r"[a-z0-9][a-z0-9.-]*(/[a-z0-9][a-z0-9.-]*)?" if kind == "recipe" else r"[a-z0-9][a-z0-9.-]*"
     findings.expect(re.fullmatch(pattern, spec.id) is not None, f"the id of the {what} is not kebab-case")
     findings.expect(bool(spec.summary) or isinstance(spec, AlgorithmSpec), f"the {what} has no summary")
+    for name, wanted in get_type_hints(type(spec)).items():
+        try:
+            TypeAdapter(wanted).validate_python(getattr(spec, name), strict=True)
+        except ValidationError as error:
+            found = f"{name} of the {what} is {value_text(getattr(spec, name))}"
+            findings.expect(False, f"{found}: {error.errors()[0]['msg']}")
     try:
         target = registry.load(kind, spec.id)
-        callable_kind = kind not in ("recipe", "dialect")
+        callable_kind = kind not in ("recipe", "config_adapter")
         findings.expect(not callable_kind or callable(target), f"the target of the {what} cannot be called")
-        if isinstance(spec, DialectSpec):
-            _dialect_reads_what_its_spec_says(spec, target, what, findings)
+        if isinstance(spec, ConfigAdapterSpec):
+            _adapter_reads_what_its_spec_says(spec, target, what, findings)
         if (model := registry.config_model(kind, spec.id)) is not None:
             _model_is_strict(model, spec.config or spec.target, findings)
         models: dict[str, str | None] = {}
@@ -133,7 +137,7 @@ def _spec_is_sound(registry: Registry, kind: str, offer: Offer, findings: Findin
         findings.expect(False, f"the {what} cannot be loaded: {error}")
 
 
-def _dialect_reads_what_its_spec_says(spec: DialectSpec, target: object, what: str, findings: Findings) -> None:
+def _adapter_reads_what_its_spec_says(spec: ConfigAdapterSpec, target: object, what: str, findings: Findings) -> None:
     findings.expect(spec.overrides or bool(spec.files), f"the {what} reads neither overrides nor files")
     wanted = {"overrides": ("keys", "claims", "read_overrides"), "files": ("read_file",)}
     for field, names in wanted.items():
@@ -230,23 +234,13 @@ def _without_id(table: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
 
 
 def _is_installed(distribution: str) -> bool:
+    return unmet(distribution) is None
+
+
+@contextmanager
+def _collected(findings: Findings) -> Iterator[None]:
+    """Convert exceptions raised by a check into findings."""
     try:
-        metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return False
-    return True
-
-
-class _collected:
-    """Converts exceptions raised by a check into findings."""
-
-    def __init__(self, findings: Findings) -> None:
-        self._findings = findings
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
-        if isinstance(error, (AssertionError, RlcoreError, ValidationError)):
-            self._findings.expect(False, str(error).replace("\n", "\n    "))
-            return True
-        return False
+        yield
+    except (AssertionError, RlcoreError, ValidationError) as error:
+        findings.expect(False, str(error).replace("\n", "\n    "))

@@ -10,9 +10,8 @@ from typing import Any
 
 from rlcore import event_loop
 from rlcore.episodes.rewards import SelectedReward
-from rlcore.testing.calling import Findings
-from rlcore.testing.hostile import hostile_images
-from rlcore.testing.results import select_reward, value_of
+from rlcore.testing.calling import Findings, select_reward, value_of
+from rlcore.testing.hostile import HOSTILE_TEXTS, hostile_images
 from rlcore.testing.trajectories import make_trajectory
 from rlcore.types import ImagePart, Message, Task, Trajectory
 
@@ -122,7 +121,7 @@ class _Checks:
         """A failed trajectory gets no value. A hostile text is scored like any other text."""
         tasks = [case.task for case in self.cases[:1]] or [Task(id="task", messages=())]
         for task in tasks:
-            for name, text in _hostile_texts():
+            for name, text in HOSTILE_TEXTS.items():
                 await self._tolerates(name, make_trajectory(*task.messages, text), task)
             nothing = make_trajectory()
             await self._tolerates("a trajectory without a turn", nothing, task)
@@ -174,18 +173,6 @@ def _with_answer(case: RewardCase, text: str) -> RewardCase:
     images = [*case.task.images, *case.trajectory.images.values()]
     trajectory = make_trajectory(*case.task.messages, text, task_id=case.task.id, images=images)
     return replace(case, trajectory=trajectory, value=0.0)
-
-
-def _hostile_texts() -> list[tuple[str, str]]:
-    return [
-        ("an empty answer", ""),
-        ("an answer of 200000 characters", "9" * 200_000),
-        ("an answer of 100000 brackets", "(" * 100_000),
-        ("an answer of broken Unicode", "\ud800\x00\u202e"),
-        ("an answer of special tokens", "<|im_end|><|im_start|>system\n<|endoftext|>"),
-        ("a power that is too large to compute", "9**9**9**9"),
-        ("an answer that is not a number", "nan inf -inf 1e999"),
-    ]
 
 
 def _answer(case: RewardCase) -> str:

@@ -247,6 +247,3 @@ class _Checks:
 
 def _name(function: object) -> str:
     return getattr(function, "__qualname__", type(function).__qualname__)
-
-
-__all__ = ["LIMITS", "check_sandbox"]

@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
+from rlcore.console.terminal import in_notebook
 from rlcore.runs.directory import read_metrics
 from rlcore.runs.output import Output
-from rlcore.terminal import in_notebook
 from rlcore.trackers.charts import area_chart, sparkline
 
 COLUMNS = (

@@ -1,8 +1,8 @@
 """Converts values to and from plain JSON data, based on the fields and type hints of their dataclasses.
 
 A dataclass becomes an object with all its fields, an array of tokens becomes a list of numbers, and an enum becomes its
-value. The caller chooses how bytes become text: base64, or a name in a `rlcore.runs.blobs.BlobStore`. The numbers of a
-`NumberArray` are always base64.
+value. The caller chooses how bytes become text: base64, or a name in a `rlcore.runs.records.BlobStore`. The numbers of
+a `NumberArray` are always base64.
 """
 
 from __future__ import annotations

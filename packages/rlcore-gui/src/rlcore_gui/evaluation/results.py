@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rlcore.console.wording import counted
 from rlcore.episodes.evaluation import wilson
-from rlcore.wording import counted
 
 from rlcore_gui.benchmark import Benchmark
 from rlcore_gui.evaluation.answered import Answered

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from rlcore.console.terminal import say
+from rlcore.console.wording import counted
 from rlcore.errors import DataError
-from rlcore.terminal import say
-from rlcore.wording import counted
 
 from rlcore_gui.actions import ActionTable
 from rlcore_gui.labels.config import LabelTable

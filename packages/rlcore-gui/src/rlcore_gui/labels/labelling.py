@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from rlcore import event_loop
+from rlcore.console.terminal import say
+from rlcore.console.wording import counted
 from rlcore.endpoints.failures import TRANSIENT
 from rlcore.errors import EngineError
 from rlcore.runs.progress import Meter, PrintedProgress
-from rlcore.terminal import say
-from rlcore.wording import counted
 
 from rlcore_gui.actions import ActionTable
 from rlcore_gui.labels.config import LabelTable

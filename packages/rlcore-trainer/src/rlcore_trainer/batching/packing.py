@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
-from rlcore.images import rotary_positions
+from rlcore_models.positions import rotary_positions
 from torch import Tensor
 
 from rlcore_trainer.batching.arrays import numbers_of, tensor_of

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import torch
 from rlcore.models.folder import check_checksums
-from rlcore.models.weights import limit_threads
 from rlcore.specs import EnvironmentSpec, PolicySpec
 from rlcore_models.lora_config import lora_table
+from rlcore_models.thread_teams import limit_threads
 
 from rlcore_trainer.policy.causal_lm import CausalLanguageModel
 from rlcore_trainer.policy.forward import choose_forward

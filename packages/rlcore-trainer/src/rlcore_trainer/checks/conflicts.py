@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from rlcore.abilities import StepsConfig
 from rlcore.checks import Finding, failure, is_set, unread, warning
+from rlcore.console.wording import counted
 from rlcore.errors import UserError
 from rlcore.models.adapter import is_adapter
 from rlcore.models.folder import BUILTIN, check_model_folder, local_folder
 from rlcore.runs.checkpoint_folder import check_checkpoint
-from rlcore.wording import counted
 
 from rlcore_trainer.algorithms.config import AlgorithmConfig, comparable, response_limit
 from rlcore_trainer.algorithms.configured import PARTS, advantage_traits, loss_traits

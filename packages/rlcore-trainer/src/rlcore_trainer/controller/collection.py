@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from rlcore.config.schema import EnvironmentTable
+from rlcore.console.wording import counted
 from rlcore.types import Group, RolloutRequest, Task
-from rlcore.wording import counted
 
 from rlcore_trainer.algorithms.config import FilterConfig
 from rlcore_trainer.batching.curriculum import after_rollout

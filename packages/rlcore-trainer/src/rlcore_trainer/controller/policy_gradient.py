@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlcore.console.wording import counted
 from rlcore.episodes.evaluation import tasks_to_evaluate
-from rlcore.wording import counted
 from rlcore_models.lora_config import lora_table
 
 from rlcore_trainer.algorithms.config import AlgorithmConfig, comparable, response_limit

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rlcore.config.schema import MetricChoice
+from rlcore.console.wording import counted
 from rlcore.errors import UserError, did_you_mean
 from rlcore.runs.directory import last_checkpoint
-from rlcore.wording import counted
 
 from rlcore_trainer.checkpoints.checkpoint import Checkpoints, Progress
 from rlcore_trainer.config import EarlyStop

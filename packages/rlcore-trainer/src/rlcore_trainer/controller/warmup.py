@@ -8,9 +8,9 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from rlcore.abilities import DemonstrationDataset
+from rlcore.console.wording import counted
 from rlcore.errors import DataError
 from rlcore.types import derive_seed
-from rlcore.wording import counted
 
 from rlcore_trainer.batching.conversations import ConversationEncoder
 from rlcore_trainer.config import PolicyGradientConfig, WarmupConfig

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from rlcore.console.wording import counted
 from rlcore.runs.progress import Meter
-from rlcore.wording import counted
 
 from rlcore_trainer.controller.report import Report
 from rlcore_trainer.controller.session import Resumable, TrainingSession

@@ -16,8 +16,8 @@ from datetime import timedelta
 from typing import Any
 
 import torch.distributed as distributed
+from rlcore.console.terminal import say
 from rlcore.session.processes import LAUNCHER
-from rlcore.terminal import say
 
 from rlcore_trainer.batching.sharding import Rank
 from rlcore_trainer.distributed.failures import FAILURE

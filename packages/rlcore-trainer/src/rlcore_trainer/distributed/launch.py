@@ -16,11 +16,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from rlcore.checks import Finding, failure, warning
+from rlcore.console.terminal import say
+from rlcore.console.wording import counted
 from rlcore.runs.surroundings import usable_cores
 from rlcore.session.exits import stops_handled
 from rlcore.session.processes import LAUNCHER, Alone, Processes, Start, world_size
-from rlcore.terminal import say
-from rlcore.wording import counted
 
 from rlcore_trainer.distributed.config import DataParallelConfig
 from rlcore_trainer.distributed.failures import FAILURE

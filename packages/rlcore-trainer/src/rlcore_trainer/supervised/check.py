@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from rlcore.abilities import ConversationDataset, DemonstrationDataset
 from rlcore.checks import Finding, failure
+from rlcore.console.wording import counted
 from rlcore.errors import DataError
 from rlcore.models.folder import local_folder
 from rlcore.runs.checkpoint_folder import check_checkpoint
 from rlcore.session.model_inputs import check_tools, tool_named
-from rlcore.wording import counted
 
 from rlcore_trainer.checks import lora_check, metrics_check, model_check
 from rlcore_trainer.config import SupervisedConfig

@@ -9,9 +9,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from rlcore.abilities import ConversationDataset, DemonstrationDataset, Described
+from rlcore.console.wording import counted
 from rlcore.errors import DataError, UserError
 from rlcore.types import MediaSpan, derive_seed
-from rlcore.wording import counted
 
 from rlcore_trainer.batching.conversations import ConversationEncoder, cut
 from rlcore_trainer.batching.data_order import Cursor

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
+from rlcore.console.wording import counted
 from rlcore.episodes.evaluation import tasks_to_evaluate
 from rlcore.errors import EngineError, UserError
 from rlcore.types import Task
-from rlcore.wording import counted
 
 from rlcore_trainer.batching.data_order import Cursor
 from rlcore_trainer.config import SupervisedConfig

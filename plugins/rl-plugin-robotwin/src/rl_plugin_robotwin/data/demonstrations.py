@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from rlcore.atomic_files import whole
+from rlcore.console.wording import counted
 from rlcore.errors import DataError, EnvironmentFailure, UserError
-from rlcore.wording import counted
 
 from rl_plugin_robotwin.config import EnvironmentConfig, PrepareConfig
 from rl_plugin_robotwin.data.seeded_tasks import play

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import click
+from rlcore.console.terminal import say
 from rlcore.errors import ConfigError, NotScoredError, UserError
-from rlcore.terminal import say
 
 BLOCKS = ("stack_blocks_two", "stack_blocks_three", "blocks_ranking_rgb", "blocks_ranking_size")
 NOT_OPTIONS = ("id", "task", "python", "variables", "instructions", "looks", "domain_randomization", "reset_attempts")

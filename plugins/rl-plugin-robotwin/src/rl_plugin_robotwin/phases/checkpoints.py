@@ -23,9 +23,9 @@ from typing import Any
 import torch
 from pydantic import ValidationError
 from rlcore.atomic_files import beside, flush
+from rlcore.console.wording import counted
 from rlcore.errors import UserError, WriteError
 from rlcore.runs.checkpoint_folder import check_checkpoint, has_manifest, write_manifest
-from rlcore.wording import counted
 from rlcore_control.episodes import EpisodeBuffer
 from rlcore_trainer.distributed.strategy import Strategy
 from torch import nn

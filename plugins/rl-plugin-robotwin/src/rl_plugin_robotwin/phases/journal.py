@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.atomic_files import beside
-from rlcore.terminal import say
+from rlcore.console.terminal import say
 
 from rl_plugin_robotwin.phases.checkpoints import not_written
 

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from rlcore import DataError, UserError
 from rlcore.atomic_files import whole
+from rlcore.console.wording import counted
 from rlcore.data.row_images import ImageReader
 from rlcore.types import media_hash
-from rlcore.wording import counted
 
 from rl_plugin_visual_search.config import PrepareConfig
 from rl_plugin_visual_search.data.conversations import is_conversation

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from rlcore.console.wording import counted
 from rlcore.episodes.evaluation import wilson
-from rlcore.wording import counted
 
 from rl_plugin_visual_search.evaluation.answered import Answered
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from rlcore.errors import DataError, EngineError, UserError
-from rlcore.images import rotary_positions
+from rlcore_models.positions import rotary_positions
 from rlcore_models.vision_encoder import vision_tower, visual_features
 from torch import Tensor
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from rlcore.errors import NotInstalledError, UserError
 from rlcore.models.adapter import is_adapter
-from rlcore.models.device import device_name
 from rlcore.models.folder import base_of
 from rlcore.plugins.loading import pip_line
+from rlcore_models.device import device_name
 from rlcore_models.loading import load_model, unreadable
 from rlcore_models.vision_encoder import text_model
 from torch import Tensor

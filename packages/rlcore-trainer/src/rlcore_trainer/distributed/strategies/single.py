@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from rlcore.models.device import device_name
+from rlcore_models.device import device_name
 from torch import nn
 
 from rlcore_trainer.distributed.adamw import AdamW

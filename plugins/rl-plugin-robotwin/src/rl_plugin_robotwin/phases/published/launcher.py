@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 import click
 from rlcore.cli.run import run
 from rlcore.config.write import toml_value
+from rlcore.console.terminal import say
 from rlcore.errors import UserError
 from rlcore.runs.directory import config_layer, run_of
 from rlcore.session.processes import speaks_first
-from rlcore.terminal import say
 
 from rl_plugin_robotwin.phases.published.translation import ALIASES, Translated, translated
 

@@ -1,8 +1,8 @@
-"""Dialects: plugins that translate overrides and configuration files of other systems.
+"""Config adapters: plugins that translate overrides and configuration files of other systems.
 
-A plugin registers a `rlcore.specs.DialectSpec` with the hook ``rlcore_dialects``. Its target is an object that is an
-`OverrideDialect`, a `FileDialect`, or both. A dialect returns an additional layer, which ranks below rlcore's own
-overrides.
+A plugin registers a `rlcore.specs.ConfigAdapterSpec` with the hook ``rlcore_config_adapters``. Its target is an object
+that is an `OverrideAdapter`, a `FileAdapter`, or both. A config adapter returns an additional layer, which ranks below
+rlcore's own overrides.
 """
 
 from __future__ import annotations
@@ -13,28 +13,25 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
-from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from rlcore.config.fields import keys_of
 from rlcore.config.layers import Layer, file_layer
-from rlcore.config.limits import check_overrides, check_tree
+from rlcore.config.origins import check_overrides, check_tree
 from rlcore.config.schema import RunConfig
 from rlcore.errors import PluginError, RlcoreError, UserError
 from rlcore.plugin_calls import plugin_code, value_text
 from rlcore.plugins.discovery import is_host
-from rlcore.plugins.importing import describe
 from rlcore.plugins.installed import Offer
-from rlcore.plugins.loading import pip_line
+from rlcore.plugins.loading import describe, pip_line
 from rlcore.plugins.registry import Registry
-from rlcore.specs import DialectSpec
+from rlcore.specs import ConfigAdapterSpec
 
 log = logging.getLogger("rlcore.plugins")
-DIALECTS = "rlcore-compat"
-"""The distribution that holds rlcore's own dialects."""
-MOST_KEYS = 100_000
-"""The most keys and lines of a dialect that are read."""
+ADAPTERS = "rlcore-compat"
+"""The distribution with rlcore's own config adapters."""
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +69,7 @@ class Translation:
     """One line for each foreign key: which rlcore key it sets, or what decides instead."""
 
 
-class OverrideDialect(Protocol):
+class OverrideAdapter(Protocol):
     """Reads ``key=value`` overrides."""
 
     @property
@@ -81,7 +78,7 @@ class OverrideDialect(Protocol):
         ...
 
     def claims(self, key: str) -> bool:
-        """Whether this dialect translates the key. Never called for keys of `RunConfig`."""
+        """Whether this config adapter translates the key. Never called for keys of `RunConfig`."""
         ...
 
     def read_overrides(self, overrides: Sequence[str], given: Given) -> Translation:
@@ -89,8 +86,8 @@ class OverrideDialect(Protocol):
         ...
 
 
-class FileDialect(Protocol):
-    """Reads configuration files, which its spec selects (`DialectSpec.files`)."""
+class FileAdapter(Protocol):
+    """Reads configuration files, which its spec selects (`ConfigAdapterSpec.files`)."""
 
     def read_file(self, file: ConfigFile, given: Given) -> Translation:
         """Translate one file. Report unsupported values as problems of the layer, not as exceptions."""
@@ -104,17 +101,17 @@ class Translated:
     files: Sequence[Layer]
     """One layer per file, in order."""
     overrides: Sequence[Layer]
-    """One layer per dialect that claimed overrides."""
+    """One layer per config adapter that claimed overrides."""
     own: Sequence[str]
-    """The overrides that no dialect claimed."""
+    """The overrides that no config adapter claimed."""
     lines: Sequence[str]
 
 
 def translate(registry: Registry, *, files: Sequence[str], overrides: Sequence[str]) -> Translated:
-    """Translate each file with the dialect that its keys select, and each override with the dialect that claims it.
+    """Translate each file with the config adapter that its keys select, and each override with the one that claims it.
 
     Raises:
-        PluginError: a dialect failed, or two dialects claim the same file or key.
+        PluginError: a config adapter failed, or two config adapters claim the same file or key.
         UserError: a file cannot be read.
     """
     check_overrides(overrides)
@@ -122,7 +119,7 @@ def translate(registry: Registry, *, files: Sequence[str], overrides: Sequence[s
     claimed, own = _assign(registry, overrides)
     given = Given(overrides=own, files=[file.layer.tree for file in parsed])
     of_files = [_translate_file(registry, file, given) for file in parsed]
-    of_overrides = [_call(offer, partial(dialect.read_overrides, texts, given)) for offer, dialect, texts in claimed]
+    of_overrides = [_call(offer, partial(adapter.read_overrides, texts, given)) for offer, adapter, texts in claimed]
     for translated in (*of_files, *of_overrides):
         check_tree(translated.layer.tree, translated.layer.origin, name="the configuration")
     return Translated(
@@ -133,22 +130,24 @@ def translate(registry: Registry, *, files: Sequence[str], overrides: Sequence[s
     )
 
 
-def dialect_of(registry: Registry, tree: Mapping[str, Any], name: str = "the file") -> Offer | None:
-    """The dialect that the top-level keys of a file select; None for rlcore's own format."""
+def config_adapter_of(registry: Registry, tree: Mapping[str, Any], name: str = "the file") -> Offer | None:
+    """The config adapter that the top-level keys of a file select; None for rlcore's own format."""
     offers = [offer for offer, spec in _offers(registry) if any(set(names) <= set(tree) for names in spec.files)]
     return _select(offers, name)
 
 
 def install_hint(registry: Registry) -> str | None:
-    """How to install rlcore's own dialects when they are missing, else None."""
-    if any(plugin.distribution == DIALECTS for plugin in registry.plugins.all()):
+    """How to install rlcore's own config adapters when they are missing, else None."""
+    if any(plugin.distribution == ADAPTERS for plugin in registry.plugins.all()):
         return None
-    return f"to use keys of verl, TRL or accelerate: {pip_line([DIALECTS])}"
+    return f"to use keys of verl, TRL or accelerate: {pip_line([ADAPTERS])}"
 
 
-def nearest_dialect_key(registry: Registry, key: str) -> str | None:
-    """The key or table of an installed dialect that is closest to an unknown key, or ends with it."""
-    keys = [known for offer, dialect in _override_dialects(registry) for known in _keys(offer, dialect)]
+def nearest_adapter_key(registry: Registry, key: str) -> str | None:
+    """The key or table of an installed config adapter that is closest to an unknown key, or ends with it."""
+    keys: list[str] = []
+    for offer, adapter in _override_adapters(registry):
+        keys += _ask(offer, "keys", partial(_keys, adapter), default=[])
     if near := get_close_matches(key, keys, n=1, cutoff=0.85):
         return near[0]
     if longer := [known for known in keys if f".{key}." in f"{known}."]:
@@ -160,110 +159,90 @@ def nearest_dialect_key(registry: Registry, key: str) -> str | None:
 
 
 def _translate_file(registry: Registry, file: ConfigFile, given: Given) -> Translation:
-    offer = dialect_of(registry, file.layer.tree, file.name)
+    offer = config_adapter_of(registry, file.layer.tree, file.name)
     if offer is None:
         return Translation(layer=file.layer)
-    dialect: FileDialect = registry.load("dialect", offer.spec.id)
-    return _call(offer, partial(dialect.read_file, file, given))
+    adapter: FileAdapter = registry.load("config_adapter", offer.spec.id)
+    return _call(offer, partial(adapter.read_file, file, given))
 
 
 def _assign(
     registry: Registry, overrides: Sequence[str]
-) -> tuple[list[tuple[Offer, OverrideDialect, list[str]]], list[str]]:
-    """The overrides that each dialect claims, and the remaining ones."""
+) -> tuple[list[tuple[Offer, OverrideAdapter, list[str]]], list[str]]:
+    """The overrides that each config adapter claims, and the remaining ones."""
     known_keys, own = set(keys_of(RunConfig)), []
-    claimed: list[tuple[Offer, OverrideDialect, list[str]]] = []
-    dialects = _override_dialects(registry) if overrides else []
+    claimed: dict[str, tuple[Offer, OverrideAdapter, list[str]]] = {}
+    adapters = _override_adapters(registry) if overrides else []
     for text in overrides:
         key, equals, _ = text.partition("=")
         key = key.strip()
-        asked = dialects if equals and key not in known_keys else ()
-        offer = _select([offer for offer, dialect in asked if _claims(offer, dialect, key)], f"the key {key}")
-        if offer is None:
+        asked = adapters if equals and key not in known_keys else ()
+        claims = [each for each in asked if _ask(each[0], "claims", partial(each[1].claims, key), default=False)]
+        if (offer := _select([offer for offer, _ in claims], f"the key {key}")) is None:
             own.append(text)
-            continue
-        texts = next((texts for known, _, texts in claimed if known is offer), None)
-        if texts is None:
-            texts = []
-            claimed.append((offer, next(dialect for known, dialect in dialects if known is offer), texts))
-        texts.append(text)
-    return claimed, own
+        else:
+            adapter = next(adapter for known, adapter in claims if known is offer)
+            claimed.setdefault(offer.spec.id, (offer, adapter, []))[2].append(text)
+    return list(claimed.values()), own
 
 
-def _claims(offer: Offer, dialect: OverrideDialect, key: str) -> bool:
+def _ask(offer: Offer, what: str, ask: Callable[[], Value], *, default: Value) -> Value:
+    """The answer of a config adapter. One that fails must not affect runs that do not use it."""
     try:
-        with plugin_code(f"claims of the dialect {offer.spec.id!r} of the plugin {offer.plugin.named}"):
-            return bool(dialect.claims(key))
+        with plugin_code(f"{what} of the config adapter {offer.spec.id!r} of the plugin {offer.plugin.named}"):
+            return ask()
     except Exception as error:
-        log.error("skipping the dialect %s (%s): %s", offer.spec.id, offer.plugin.origin, describe(error))
-        return False
+        named = f"{offer.spec.id} ({offer.plugin.origin})"
+        log.error("skipping %s of the config adapter %s: %s", what, named, describe(error))
+        return default
 
 
-def _keys(offer: Offer, dialect: OverrideDialect) -> list[str]:
-    try:
-        with plugin_code(f"keys of the dialect {offer.spec.id!r} of the plugin {offer.plugin.named}"):
-            return [key for key in islice(dialect.keys, MOST_KEYS) if isinstance(key, str)]
-    except Exception as error:
-        log.error("skipping the keys of the dialect %s (%s): %s", offer.spec.id, offer.plugin.origin, describe(error))
-        return []
+def _keys(adapter: OverrideAdapter) -> list[str]:
+    return list(adapter.keys)
 
 
-def _offers(registry: Registry) -> Iterator[tuple[Offer, DialectSpec]]:
-    for offer in registry.offers("dialect"):
-        if isinstance(offer.spec, DialectSpec):
+def _offers(registry: Registry) -> Iterator[tuple[Offer, ConfigAdapterSpec]]:
+    for offer in registry.offers("config_adapter"):
+        if isinstance(offer.spec, ConfigAdapterSpec):
             yield offer, offer.spec
 
 
-def _override_dialects(registry: Registry) -> list[tuple[Offer, OverrideDialect]]:
-    """The override dialects that can be loaded. A broken one must not affect runs that do not use it."""
-    found: list[tuple[Offer, OverrideDialect]] = []
+def _override_adapters(registry: Registry) -> list[tuple[Offer, OverrideAdapter]]:
+    """The config adapters of overrides that can be loaded. A broken one must not affect runs that do not use it."""
+    found: list[tuple[Offer, OverrideAdapter]] = []
     for id in dict.fromkeys(spec.id for _, spec in _offers(registry) if spec.overrides):
         try:
-            offer = registry.offer("dialect", id)
+            offer = registry.offer("config_adapter", id)
             if offer is not None:
-                found.append((offer, registry.load("dialect", id)))
+                found.append((offer, registry.load("config_adapter", id)))
         except UserError as error:
-            log.error("skipping the dialect %s: %s", id, error)
+            log.error("skipping the config adapter %s: %s", id, error)
     return found
 
 
 def _select(offers: Sequence[Offer], what: str) -> Offer | None:
-    """The dialect to use. rlcore's own takes precedence; any other conflict is an error."""
+    """The config adapter to use. rlcore's own takes precedence; any other conflict is an error."""
     offers = [offer for offer in offers if is_host(offer.plugin)] or list(offers)
     if len(offers) < 2:
         return offers[0] if offers else None
     rivals = " and ".join(f"{offer.spec.id} ({offer.plugin.origin})" for offer in offers)
     names = " or ".join(dict.fromkeys(f"RLCORE_DISABLE_PLUGINS={offer.plugin.name}" for offer in offers))
-    raise PluginError(f"two dialects claim {what}", found=rivals, fix=f"disable one: {names}")
+    raise PluginError(f"two config adapters claim {what}", found=rivals, fix=f"disable one: {names}")
 
 
 def _call(offer: Offer, translate: Callable[[], Translation]) -> Translation:
     try:
-        with plugin_code(f"the dialect {offer.spec.id!r} of the plugin {offer.plugin.named}"):
+        with plugin_code(f"the config adapter {offer.spec.id!r} of the plugin {offer.plugin.named}"):
             made = translate()
             if not isinstance(made, Translation) or not isinstance(made.layer, Layer):
                 raise TypeError(f"it returned {value_text(made)}, expected a Translation")
-            return dataclasses.replace(made, lines=[str(line) for line in islice(made.lines, MOST_KEYS)])
+            return dataclasses.replace(made, lines=list(map(str, made.lines)))
     except RlcoreError:
         raise
     except Exception as error:
         raise PluginError(
-            f"the dialect {offer.spec.id!r} failed",
+            f"the config adapter {offer.spec.id!r} failed",
             found=describe(error),
             where=offer.plugin.origin,
             fix=f"pip install --upgrade {offer.plugin.distribution}",
         ) from error
-
-
-__all__ = [
-    "ConfigFile",
-    "FileDialect",
-    "Given",
-    "OverrideDialect",
-    "Translated",
-    "Translation",
-    "dialect_of",
-    "install_hint",
-    "nearest_dialect_key",
-    "translate",
-]

@@ -1,4 +1,4 @@
-"""``--json``: stdout holds the JSON and nothing else, whatever components print."""
+"""What commands print: help texts, excerpts of long texts, and JSON alone on stdout, whatever components print."""
 
 from __future__ import annotations
 
@@ -9,11 +9,29 @@ from typing import Any, TypeVar
 
 import click
 
-from rlcore.terminal import say_json
+from rlcore.console import escaping
+from rlcore.console.terminal import say_json
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _STDOUT = "rlcore.stdout"
 """Key of the context under which the redirected stdout is kept."""
+
+
+def examples(*lines: str) -> str:
+    """An epilog with one example per line, which click does not wrap."""
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def printable(text: str, limit: int = 600) -> str:
+    """A text as one printable line, truncated if it is long."""
+    safe = escaping.printable(text)
+    return safe if len(safe) <= limit else f"{safe[:limit]}… ({len(safe)} characters)"
+
+
+def excerpt(text: str, limit: int = 600) -> list[str]:
+    """The lines of a text, truncated if it is long."""
+    shown = text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"
+    return shown.split("\n")
 
 
 def json_option(help: str) -> Callable[[Command], Command]:
@@ -31,6 +49,3 @@ def _redirect(context: click.Context, parameter: click.Parameter, value: bool) -
         context.meta[_STDOUT] = sys.stdout
         context.with_resource(contextlib.redirect_stdout(sys.stderr))
     return value
-
-
-__all__ = ["json_option", "print_json"]

@@ -1,4 +1,4 @@
-"""Dialects translate the overrides and files that they claim, and change nothing else."""
+"""Config adapters translate the overrides and files that they claim, and change nothing else."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 from rlcore.cli.layering import gather
-from rlcore.config.dialects import dialect_of, nearest_dialect_key, translate
+from rlcore.config.adapters import config_adapter_of, nearest_adapter_key, translate
 from rlcore.config.layers import override_layers
 from rlcore.errors import PluginError
 from rlcore.plugins.registry import Registry
 
 PLUGIN = """
-from rlcore import DialectSpec, hookimpl
-from rlcore.config.dialects import Translation
+from rlcore import ConfigAdapterSpec, hookimpl
+from rlcore.config.adapters import Translation
 from rlcore.config.layers import values_layer
 
 @hookimpl
-def rlcore_dialects():
-    yield DialectSpec(
+def rlcore_config_adapters():
+    yield ConfigAdapterSpec(
         id="NAME", target="MODULE:NOTES", overrides=True, files=(("notes",), ("who", "when")), summary="Notes."
     )
 
@@ -48,7 +48,7 @@ NOTES = Notes()
 
 @pytest.fixture
 def notes(install: Callable[..., None]) -> Callable[..., None]:
-    """Installs a distribution with one dialect."""
+    """Installs a distribution with one config adapter."""
 
     def write(distribution: str = "acme-notes", name: str = "notes", change: tuple[str, str] = ("", "")) -> None:
         module = distribution.replace("-", "_") + "_plugin"
@@ -95,33 +95,33 @@ def test_file_is_selected_by_all_keys_of_a_set(notes: Callable[..., None]) -> No
     notes()
     registry = Registry()
     for tree in ({"notes": {}}, {"notes": 1, "seed": 2}, {"who": 1, "when": 2}):
-        found = dialect_of(registry, tree)
+        found = config_adapter_of(registry, tree)
         assert found is not None
         assert found.spec.id == "notes"
     for tree in ({}, {"who": 1}, {"seed": 2, "model": {"path": "a"}}):
-        assert dialect_of(registry, tree) is None
+        assert config_adapter_of(registry, tree) is None
 
 
-def test_rlcore_keys_are_never_passed_to_dialects(notes: Callable[..., None]) -> None:
+def test_rlcore_keys_are_never_passed_to_adapters(notes: Callable[..., None]) -> None:
     notes(change=('key.startswith("notes.")', "True"))
     found = translate(Registry(), files=(), overrides=["seed=4", "model.path=a/b", "environment.id=x", "notes.seeds=3"])
     assert found.own == ["seed=4", "model.path=a/b", "environment.id=x"]
 
 
-def test_malformed_override_is_not_passed_to_dialects(notes: Callable[..., None]) -> None:
+def test_malformed_override_is_not_passed_to_adapters(notes: Callable[..., None]) -> None:
     notes()
     assert translate(Registry(), files=(), overrides=["notes.seeds"]).own == ["notes.seeds"]
 
 
-def test_nearest_dialect_key_of_an_unknown_key(notes: Callable[..., None]) -> None:
+def test_nearest_adapter_key_of_an_unknown_key(notes: Callable[..., None]) -> None:
     notes()
-    assert nearest_dialect_key(Registry(), "notes.seed") == "notes.seeds"
-    assert nearest_dialect_key(Registry(), "Note") == "notes"
-    assert nearest_dialect_key(Registry(), "trainer.steps") is None
-    assert nearest_dialect_key(Registry(), "seeds") == "notes.seeds"
+    assert nearest_adapter_key(Registry(), "notes.seed") == "notes.seeds"
+    assert nearest_adapter_key(Registry(), "Note") == "notes"
+    assert nearest_adapter_key(Registry(), "trainer.steps") is None
+    assert nearest_adapter_key(Registry(), "seeds") == "notes.seeds"
 
 
-def test_conflicting_dialects_are_an_error(notes: Callable[..., None], tmp_path: Path) -> None:
+def test_conflicting_adapters_are_an_error(notes: Callable[..., None], tmp_path: Path) -> None:
     notes()
     notes("other-notes", "others")
     for given in (
@@ -134,11 +134,11 @@ def test_conflicting_dialects_are_an_error(notes: Callable[..., None], tmp_path:
         assert "RLCORE_DISABLE_PLUGINS=acme-notes" in str(caught.value.fix)
 
 
-def test_builtin_dialect_takes_precedence(notes: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_builtin_adapter_takes_precedence(notes: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
     notes()
     notes("other-notes", "others")
     monkeypatch.setattr("rlcore.plugins.discovery.HOSTS", ("rlcore-core", "other-notes"))
-    offer = dialect_of(Registry(), {"notes": 1})
+    offer = config_adapter_of(Registry(), {"notes": 1})
     assert offer is not None
     assert offer.spec.id == "others"
 
@@ -147,7 +147,7 @@ def test_builtin_dialect_takes_precedence(notes: Callable[..., None], monkeypatc
     "change",
     [(":NOTES", ":ABSENT"), ("return key", "key.nothing; return key")],
 )
-def test_broken_dialect_does_not_affect_other_overrides(
+def test_broken_adapter_does_not_affect_other_overrides(
     change: tuple[str, str], notes: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
     notes("fine-notes", "fine", change=('"notes."', '"fine."'))
@@ -158,7 +158,7 @@ def test_broken_dialect_does_not_affect_other_overrides(
     assert [layer.tree for layer in found.overrides] == [{"seed": 3}]
 
 
-def test_failing_dialect_is_reported(notes: Callable[..., None], tmp_path: Path) -> None:
+def test_failing_adapter_is_reported(notes: Callable[..., None], tmp_path: Path) -> None:
     notes()
     with pytest.raises(PluginError) as caught:
         translate(Registry(), files=[file(tmp_path, "notes = 1\n")], overrides=[])
@@ -166,14 +166,14 @@ def test_failing_dialect_is_reported(notes: Callable[..., None], tmp_path: Path)
     assert caught.value.where == "acme-notes 1.2"
 
 
-def test_dialect_without_methods_is_rejected(notes: Callable[..., None], tmp_path: Path) -> None:
+def test_adapter_without_methods_is_rejected(notes: Callable[..., None], tmp_path: Path) -> None:
     notes(change=("NOTES = Notes()", "NOTES = Notes"))
     with pytest.raises(PluginError) as caught:
         translate(Registry(), files=[file(tmp_path, "notes = 1\n")], overrides=[])
     assert (caught.value.found, caught.value.where) == ("the class Notes", "acme-notes 1.2")
 
 
-def test_without_dialects_nothing_is_translated(install: Callable[..., None], tmp_path: Path) -> None:
+def test_without_adapters_nothing_is_translated(install: Callable[..., None], tmp_path: Path) -> None:
     found = translate(Registry(), files=[file(tmp_path, "seed = 5\n")], overrides=["trainer.steps=2"])
     assert (found.files[0].tree, found.overrides, found.own, found.lines) == ({"seed": 5}, [], ["trainer.steps=2"], [])
     assert len(override_layers(found.own)) == 1

@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Mapping
 from typing import Any, TextIO
 
-from rlcore.escaping import escaped_json, printable
+from rlcore.console.escaping import escaped_json, printable
 from rlcore.redaction import redact
 
 BAR_WIDTH = 24
@@ -41,13 +41,13 @@ def overwrite(text: str = "", *, fraction: float | None = None) -> None:
         fraction: on a terminal, draw a bar with this share before the text
     """
     if in_notebook():
-        _progress_line.show(printable(text))
+        _progress_line.show_in_notebook(printable(text))
         return
     bar = _bar(fraction) if fraction is not None else ""
     room = shutil.get_terminal_size().columns - (BAR_WIDTH + 2 if bar else 1)
-    _terminal_line.clear()
+    _progress_line.clear()
     _write(sys.stderr, f"{bar}{printable(text)[: max(0, room)]}")
-    _terminal_line.drawn = bool(text)
+    _progress_line.drawn = bool(text)
 
 
 def _bar(fraction: float) -> str:
@@ -60,20 +60,6 @@ def _bar(fraction: float) -> str:
     return drawn.get()
 
 
-class _TerminalLine:
-    """The last line of a terminal, if it shows progress."""
-
-    drawn = False
-
-    def clear(self) -> None:
-        if self.drawn:
-            self.drawn = False
-            _write(sys.stderr, "\r\x1b[K")
-
-
-_terminal_line = _TerminalLine()
-
-
 def in_notebook() -> bool:
     """Whether the output of this process is shown by Jupyter, which cannot move a cursor."""
     shell = sys.modules.get("ipykernel.zmqshell")
@@ -81,12 +67,19 @@ def in_notebook() -> bool:
 
 
 class _ProgressLine:
-    """A part of a notebook's output that is replaced in place."""
+    """The last line of a terminal, or a part of a notebook's output that is replaced in place, if it shows progress."""
 
+    drawn = False
+    """Whether the last line of the terminal shows progress."""
     id: str | None = None
     """What Jupyter calls the part; None if there is none yet."""
 
-    def show(self, text: str) -> None:
+    def clear(self) -> None:
+        if self.drawn:
+            self.drawn = False
+            _write(sys.stderr, "\r\x1b[K")
+
+    def show_in_notebook(self, text: str) -> None:
         if self.id is None and not text:
             return
         import uuid
@@ -134,22 +127,10 @@ def _plain(value: Any) -> Any:
 
 
 def _write(stream: TextIO, text: str) -> None:
-    _terminal_line.clear()
+    _progress_line.clear()
     try:
         stream.write(text)
     except UnicodeEncodeError:
         encoding = stream.encoding or "ascii"
         stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
     stream.flush()
-
-
-__all__ = [
-    "LogHandler",
-    "in_notebook",
-    "json_text",
-    "log_to_terminal",
-    "overwrite",
-    "say",
-    "say_json",
-    "traceback_lines",
-]

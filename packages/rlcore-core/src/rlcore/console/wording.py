@@ -11,6 +11,3 @@ def counted(number: float, noun: str) -> str:
     if noun.endswith("y") and noun[-2] not in "aeiou":
         return f"{text} {noun[:-1]}ies"
     return f"{text} {noun}{'es' if noun.endswith(('s', 'x', 'tch', 'sh')) else 's'}"
-
-
-__all__ = ["counted"]

@@ -1,4 +1,4 @@
-"""Choose the device of a model. Does not import torch."""
+"""Choose the device of a model."""
 
 from __future__ import annotations
 

@@ -43,6 +43,3 @@ def _unit_escapes(character: str) -> str:
         return character
     units = character.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{int.from_bytes(units[index : index + 2], 'big'):04x}" for index in range(0, len(units), 2))
-
-
-__all__ = ["escaped_json", "is_printable", "printable"]

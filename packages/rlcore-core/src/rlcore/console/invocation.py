@@ -25,6 +25,3 @@ def as_typed(text: str) -> str:
     if Path(sys.argv[0]).name == "__main__.py" and _LAUNCHER not in os.environ:
         prefix += "python -m "
     return text if not prefix or "uv run" in text else _OWN.sub(f"{prefix}rlcore ", text)
-
-
-__all__ = ["as_typed", "started_by_uv"]

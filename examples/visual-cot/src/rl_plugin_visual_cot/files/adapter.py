@@ -1,4 +1,4 @@
-"""The dialect: detects the type of a file, and translates it with the keys for that type, which are in ``words.toml``.
+"""The config adapter: detects the type of a file, and translates it with the keys for that type in ``words.toml``.
 
 Its programs merge ``pipeline.train`` with the level above it, so keys are accepted at both levels. Two keys that the
 programs read and then ignore (the learning rate and the weight decay of GRPO) take effect here.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from rlcore.config.dialects import ConfigFile, Given, Translation
+from rlcore.config.adapters import ConfigFile, Given, Translation
 from rlcore_compat.file_vocabulary import FileVocabulary
 from rlcore_compat.tables import Table
 from rlcore_compat.trl import TRL
@@ -44,7 +44,7 @@ EVALUATION = _vocabulary(
 
 
 class ReinforcedCot:
-    """A `rlcore.config.dialects.FileDialect`."""
+    """A `rlcore.config.adapters.FileAdapter`."""
 
     def read_file(self, file: ConfigFile, given: Given) -> Translation:
         """A training file has the table ``SFT`` or ``GRPO``; an evaluation file has neither."""
@@ -52,4 +52,4 @@ class ReinforcedCot:
         return kind.read_file(file, given)
 
 
-DIALECT = ReinforcedCot()
+ADAPTER = ReinforcedCot()
