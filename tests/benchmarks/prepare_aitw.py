@@ -14,7 +14,7 @@ from _recorded_screens import write_steps
 from comparison import Comparison
 from rl_plugin_aitw.prepare import AitwPrepareConfig, prepare
 
-VERSIONS = ("rl-plugin-aitw", "pyarrow", "orjson", "pandas", "pillow")
+VERSIONS = ("rl-plugin-aitw", "pyarrow", "ijson", "pandas", "pillow")
 STEPS, FEW_STEPS = 50_000, 5_000
 MOST_MB = 24.0
 """Growth of the peak memory from 5,000 to 50,000 steps: the places of labels, ids of episodes, and noise."""
@@ -88,9 +88,9 @@ def comparisons(*, smoke: bool = False) -> list[Comparison]:
     few, many = folders
     growth = max(peak_mb(many) - peak_mb(few), 0.01)
     return [
-        Comparison(name="rows", ours=lambda: ours(many), peer=lambda: peer(many), floor=10.0),
+        Comparison(name="rows", ours=lambda: ours(many), peer=lambda: peer(many), floor=3.0),
         Comparison(
-            name="labels", ours=lambda: ours(many, labels=True), peer=lambda: peer(many, labels=True), floor=7.0
+            name="labels", ours=lambda: ours(many, labels=True), peer=lambda: peer(many, labels=True), floor=3.0
         ),
         Comparison(name="memory", ours=lambda: growth, peer=MOST_MB, floor=1.0, unit="MB"),
     ]

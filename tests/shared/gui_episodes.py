@@ -10,7 +10,7 @@ from PIL import Image, ImageDraw
 from rlcore_gui.actions import Action, ActionKind, ActionTable
 from rlcore_gui.answers import Answer, ParsedAnswer, render
 from rlcore_gui.benchmark import Benchmark
-from rlcore_gui.metrics import Metrics, StepScores, by_group, episode_success, means
+from rlcore_gui.benchmark import Metrics, StepScores, by_group, episode_success, means
 from rlcore_gui.steps import GuiStep
 from rlcore_gui.tasks import Shown
 

@@ -19,7 +19,7 @@ from rl_plugin_aitw.label import AitwLabelConfig, label
 from rlcore.cli import main
 from rlcore_gui.labels import StepLabels
 from rlcore_gui.labels.prompt import sections
-from rlcore_gui.pseudo_labels import PseudoLabels
+from rlcore_gui.prepare.pseudo_labels import PseudoLabels
 
 REAL = Path(os.environ.get("RLCORE_DATA", "missing")) / "aitw"
 
@@ -51,7 +51,7 @@ def test_real_episode_is_labelled_and_its_labels_are_found(endpoint: Endpoint, t
     assert "on an Android phone" in endpoint.bodies[0]["messages"][0]["content"]
     assert f"Task: {steps[0]['goal']}\n" in asked(endpoint.bodies[0])
     keys = [(str(step["ep_id"]), step["step"]) for step in steps]
-    assert all(PseudoLabels(out).find(keys))
+    assert all(PseudoLabels(out).find(*key) for key in keys)
     before = asked(endpoint.bodies[0])[-40:].strip()
     assert f"Summary of the earlier steps: {before}" in asked(endpoint.bodies[1])
 

@@ -14,8 +14,8 @@ from rl_plugin_mind2web.actions import ACTIONS
 from rl_plugin_mind2web.prepare import Mind2WebPrepareConfig, prepare
 from rl_plugin_mind2web.scoring import score_action
 from rlcore.errors import DataError
-from rlcore_gui import prepared
 from rlcore_gui.actions import Action
+from rlcore_gui.prepare import files
 from rlcore_gui.steps import GuiStep
 
 
@@ -25,7 +25,7 @@ def prepared_steps(folder: Path, *sources: Path, **changes: Any) -> tuple[list[G
     defaults: dict[str, Any] = {key: str(folder / name) for key, name in names.items()}
     defaults["source"] = [str(source) for source in sources]
     summary = prepare(Mind2WebPrepareConfig(**{**defaults, **changes}))
-    return [step for episode in prepared.read(folder / "out.parquet") for step in episode], summary
+    return [step for episode in files.read(folder / "out.parquet") for step in episode], summary
 
 
 def operation(name: str, value: str = "", original: str | None = None) -> dict[str, str]:

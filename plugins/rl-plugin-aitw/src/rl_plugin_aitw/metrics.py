@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 from rlcore_gui.actions import Action
 from rlcore_gui.answers import ParsedAnswer
-from rlcore_gui.metrics import Metrics, StepScores, by_group, episode_success, macro_by_episode, mean_of_parts, means
+from rlcore_gui.benchmark import Metrics, StepScores, by_group, episode_success, macro_by_episode, mean_of_parts, means
 from rlcore_gui.steps import GuiStep
 
 from rl_plugin_aitw.actions import CLICK, SCROLLS, TYPE

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from rlcore_gui import preparing
-from rlcore_gui.prepare_config import PrepareConfig
+from rlcore_gui.prepare import pipeline
+from rlcore_gui.prepare.config import PrepareConfig
 
 from rl_plugin_aitw.source import AitwSource
 
@@ -21,8 +21,8 @@ class AitwPrepareConfig(PrepareConfig):
 
 
 def prepare(config: AitwPrepareConfig) -> Mapping[str, object]:
-    """Write prepared files of AITW, and return a summary. Raises as `rlcore_gui.preparing.prepare`."""
-    return preparing.prepare(AitwSource(pixels=config.coordinates == "pixels"), config)
+    """Write prepared files of AITW, and return a summary. Raises as `rlcore_gui.prepare.pipeline.prepare`."""
+    return pipeline.prepare(AitwSource(pixels=config.coordinates == "pixels"), config)
 
 
 __all__ = ["AitwPrepareConfig", "prepare"]

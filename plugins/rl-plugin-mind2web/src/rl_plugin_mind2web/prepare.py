@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rlcore_gui import preparing
-from rlcore_gui.prepare_config import PrepareConfig
+from rlcore_gui.prepare import pipeline
+from rlcore_gui.prepare.config import PrepareConfig
 
 from rl_plugin_mind2web.source import Mind2WebSource
 
@@ -17,8 +17,8 @@ class Mind2WebPrepareConfig(PrepareConfig):
 
 
 def prepare(config: Mind2WebPrepareConfig) -> Mapping[str, object]:
-    """Write prepared files of Mind2Web, and return a summary. Raises as `rlcore_gui.preparing.prepare`."""
-    return preparing.prepare(Mind2WebSource(), config)
+    """Write prepared files of Mind2Web, and return a summary. Raises as `rlcore_gui.prepare.pipeline.prepare`."""
+    return pipeline.prepare(Mind2WebSource(), config)
 
 
 __all__ = ["Mind2WebPrepareConfig", "prepare"]

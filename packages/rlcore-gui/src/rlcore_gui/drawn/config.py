@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from rlcore_gui.dataset import GENERATED, GuiDataConfig
 from rlcore_gui.drawn.screens import CELLS
-from rlcore_gui.prepare_config import Files
+from rlcore_gui.prepare.config import Files
 
 Count = Annotated[int, Field(ge=1, le=10_000_000)]
 Elements = Annotated[int, Field(ge=1, le=CELLS * CELLS)]

@@ -10,8 +10,7 @@ from rlcore.types import Group, Trajectory
 
 from rlcore_gui.actions import Action
 from rlcore_gui.answers import ParsedAnswer, parse
-from rlcore_gui.benchmark import Benchmark
-from rlcore_gui.metrics import StepScores
+from rlcore_gui.benchmark import Benchmark, StepScores
 from rlcore_gui.rewards import answers
 from rlcore_gui.steps import GuiStep
 from rlcore_gui.tasks import GuiTask, Memory

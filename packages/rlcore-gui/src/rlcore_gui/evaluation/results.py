@@ -14,9 +14,8 @@ from typing import Any
 from rlcore.episodes.evaluation import wilson
 from rlcore.wording import counted
 
-from rlcore_gui.benchmark import Benchmark
+from rlcore_gui.benchmark import Benchmark, Metrics, StepScores, mean_of_parts
 from rlcore_gui.evaluation.answered import Answered
-from rlcore_gui.metrics import Metrics, StepScores, mean_of_parts
 from rlcore_gui.tasks import MEMORIES, Memory
 
 MEMORY_TEXTS: Mapping[Memory, str] = {

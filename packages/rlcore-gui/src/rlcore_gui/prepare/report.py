@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from rlcore.errors import DataError
 from rlcore.wording import counted
 
-from rlcore_gui.pseudo_labels import PseudoLabels
+from rlcore_gui.prepare.pseudo_labels import PseudoLabels
 
 EXAMPLES = 3
 LABEL_FLAWS = ("null", "repeated", "unreadable", "without a summary")
@@ -21,8 +21,6 @@ class Report:
 
     def __init__(self, *, labels: PseudoLabels | None = None, memory: bool = False) -> None:
         self.labels, self.memory = labels, memory
-        self.items = 0
-        """Items of the source files so far."""
         self.rows = 0
         self._groups: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._skipped: defaultdict[str, list[str]] = defaultdict(list)
