@@ -22,9 +22,9 @@ from PIL import Image, ImageDraw
 from preloaded import rlcore_command
 from qwen_folders import qwen_folder
 from rlcore.runs.records import read_groups
-from rlcore_gui.prepare import files
 from rlcore_gui.labels import StepLabels
 from rlcore_gui.labels.prompt import sections
+from rlcore_gui.prepare import files
 from safetensors.torch import load_file, save_file
 
 DATA = os.environ.get("RLCORE_DATA")

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from recorded_episodes import aitw_step, label, screenshot, write_aitw, write_labels, written
 from rl_plugin_aitw.actions import ACTIONS
-from rl_plugin_aitw.prepare import AitwPrepareConfig, prepare
-from rl_plugin_aitw.scoring import score_action
+from rl_plugin_aitw.dataset import PrepareConfig, prepare
+from rl_plugin_aitw.environment import action_reward
 from rlcore.errors import DataError
 from rlcore_gui.actions import Action
 from rlcore_gui.prepare import files
@@ -30,7 +30,7 @@ def prepared_steps(folder: Path, **changes: Any) -> tuple[list[GuiStep], Mapping
         "images": str(folder / "images"),
         "out": str(folder / "out.parquet"),
     }
-    summary = prepare(AitwPrepareConfig(**{**defaults, **changes}))
+    summary = prepare(PrepareConfig(**{**defaults, **changes}))
     return [step for episode in files.read(folder / "out.parquet") for step in episode], summary
 
 
@@ -342,7 +342,7 @@ def test_real_episode_is_prepared(tmp_path: Path) -> None:
     assert summary["rows"] == summary["steps"] == len(found) == 4
     assert [step.action.name for step in found][:2] == ["PRESS HOME", "SCROLL DOWN"]
     assert all(step.image_size == (270, 600) and step.group == "googleapps" for step in found)
-    assert all(score_action(ACTIONS.render(step.action), step).value == 1 for step in found)
+    assert all(action_reward.score(ACTIONS.render(step.action), step).value == 1 for step in found)
 
 
 def test_second_process_finds_the_same_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rl_plugin_aitw.actions import ACTIONS, PROMPT
+from rl_plugin_aitw.environment import Reward, action_reward, format_reward
 from rl_plugin_aitw.legacy import score_legacy
-from rl_plugin_aitw.scoring import Aitw, score_action, score_format
 from rlcore.plugins.registry import Registry, make
 from rlcore.testing import RewardCase, check_reward, make_trajectory
 from rlcore.types import Message, RewardResult, Task
@@ -130,7 +130,7 @@ def test_perfect_answer_scores_the_maximum_and_an_empty_one_the_minimum(
     text = answer(action)
     for boxes in ((), (BOX,)):
         step = recorded(action, boxes=boxes)
-        for score in (Aitw(FormConfig()).score, score_action, score_format):
+        for score in (Reward(FormConfig()).score, action_reward.score, format_reward.score):
             assert score(text, step).value == 1
             assert score("", step).value == 0
 

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("httpx2", reason="the extra label is not installed")
 
 from chat_server import Endpoint, reply
-from rl_plugin_mind2web.label import Mind2WebLabelConfig, label
+from rl_plugin_mind2web.dataset import LabelConfig, label
 from rlcore_gui.labels import StepLabels
 from rlcore_gui.labels.prompt import sections
 from rlcore_gui.prepare.pseudo_labels import PseudoLabels
@@ -23,7 +23,7 @@ def test_real_step_is_labelled_with_its_option_and_page(tmp_path: Path) -> None:
     server, out = Endpoint(), tmp_path / "labels.jsonl"
     server.answers = [reply(sections(StepLabels(progress="a", reasoning="b", summary="c")))]
     try:
-        config = Mind2WebLabelConfig(
+        config = LabelConfig(
             model="m",
             base_url=[server.url],
             source=[str(REAL / "mind2web_data_one_step.json")],

@@ -45,8 +45,10 @@ class Benchmark:
     """The measures of answers to steps."""
     summarize: Callable[[Sequence[StepScores]], Metrics]
     """The metrics of an evaluation under flat names; those of a group begin with its name and a slash."""
+    components: Mapping[str, str]
+    """The components of rewards by name, and the measures that they are."""
     right: str
-    """The measure that is 1 if a step is right."""
+    """The measure that is 1 if a step is right, which is the value of the reward of the action."""
     shown: tuple[str, ...]
     """Metrics that an evaluation prints, in order."""
     balanced: tuple[str, ...] = ()

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 from rlcore.config.schema import Table
 from rlcore.errors import DataError
 from rlcore.types import FrozenDict, RewardResult, Task, Trajectory
 
+from rlcore_gui.answers import ParsedAnswer, parse
+from rlcore_gui.benchmark import Benchmark
 from rlcore_gui.steps import GuiStep, steps_of
 
 
@@ -52,6 +54,45 @@ class AnswerReward:
         return mean([self.score(text, step) for text, step in zip(answers(trajectory, len(steps)), steps, strict=True)])
 
 
+class ActionReward(AnswerReward):
+    """1 if the action is right, else 0."""
+
+    def __init__(self, benchmark: Benchmark) -> None:
+        super().__init__(self._score)
+        self.benchmark = benchmark
+
+    def _score(self, text: str, step: GuiStep) -> AnswerScore:
+        _, scores, components = _judged(self.benchmark, text, step)
+        return AnswerScore(value=scores[self.benchmark.right], components=components)
+
+
+class FormatReward(AnswerReward):
+    """1 if the answer follows the strict grammar, else 0."""
+
+    def __init__(self, benchmark: Benchmark) -> None:
+        super().__init__(self._score)
+        self.benchmark = benchmark
+
+    def _score(self, text: str, step: GuiStep) -> AnswerScore:
+        answer = parse(text, self.benchmark.table)
+        return AnswerScore(value=float(answer.strict), components={"readable": float(answer.action is not None)})
+
+
+class WeightedReward(AnswerReward):
+    """The score of the action (`Benchmark.score`), and the strict grammar."""
+
+    benchmark: ClassVar[Benchmark]
+
+    def __init__(self, config: FormConfig) -> None:
+        super().__init__(self._score)
+        self.weight = config.format_weight
+
+    def _score(self, text: str, step: GuiStep) -> AnswerScore:
+        answer, _, components = _judged(self.benchmark, text, step)
+        value = blend(self.benchmark.score(answer.action, step), float(answer.strict), self.weight)
+        return AnswerScore(value=value, components={**components, "format": float(answer.strict)})
+
+
 def answers(trajectory: Trajectory, count: int) -> list[str]:
     """The first answers of a trajectory. Missing ones are empty."""
     texts = [message.text for message in trajectory.messages if message.role == "assistant"][:count]
@@ -69,3 +110,12 @@ def mean(scores: Sequence[AnswerScore]) -> RewardResult:
 def blend(action: float, form: float, format_weight: float) -> float:
     """The weighted mean of both scores: exactly 1 if both are 1, and 0 if both are 0."""
     return action + format_weight * (form - action)
+
+
+def _judged(
+    benchmark: Benchmark, text: str, step: GuiStep
+) -> tuple[ParsedAnswer, Mapping[str, float], Mapping[str, float]]:
+    """The answer, its measures and the components."""
+    answer = parse(text, benchmark.table)
+    (found,) = benchmark.measure([answer], [step])
+    return answer, found.values, {name: found.values[measure] for name, measure in benchmark.components.items()}

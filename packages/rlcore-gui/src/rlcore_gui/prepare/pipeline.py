@@ -24,7 +24,7 @@ from rlcore.errors import DataError
 from rlcore.terminal import overwrite
 from rlcore.wording import counted
 
-from rlcore_gui.prepare.config import PrepareConfig
+from rlcore_gui.prepare.config import PrepareTable
 from rlcore_gui.prepare.files import LABEL, Origin, StepsWriter, schema_of, writing
 from rlcore_gui.prepare.holdout import hold_out
 from rlcore_gui.prepare.pseudo_labels import SUMMARY, TEXTS, PseudoLabels
@@ -38,7 +38,7 @@ FEW_BYTES = 1 << 23
 """Source files up to this size are prepared without a second process."""
 
 
-def prepare(source: Source, config: PrepareConfig) -> Mapping[str, object]:
+def prepare(source: Source, config: PrepareTable) -> Mapping[str, object]:
     """Write the prepared files of a data set, and return a summary.
 
     Nothing is written if an error occurs, and readers never see a partial file.
@@ -84,7 +84,7 @@ def _divide(preparation: _Preparation, writer: StepsWriter, held_out: StepsWrite
 class _Preparation:
     """Completes the steps of source files to rows."""
 
-    def __init__(self, source: Source, config: PrepareConfig) -> None:
+    def __init__(self, source: Source, config: PrepareTable) -> None:
         self.source, self.config = source, config
         self.folder = ImageFolder(Path(config.images).expanduser())
         self.labels = PseudoLabels(Path(config.labels).expanduser()) if config.labels else None
@@ -261,7 +261,7 @@ def _paused_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _outputs(config: PrepareConfig) -> tuple[Path, Path | None]:
+def _outputs(config: PrepareTable) -> tuple[Path, Path | None]:
     out = Path(config.out).expanduser()
     subset = Path(config.subset).expanduser() if config.subset else None
     for name, path in (("out", out), ("subset", subset)):

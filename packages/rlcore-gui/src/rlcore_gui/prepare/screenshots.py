@@ -62,9 +62,14 @@ class ImageFolder:
             return "no image"
         path = os.path.join(self.path, name)
         try:
-            if not self._contains(path):
+            if not self._contains(os.path.dirname(path)):
                 return "image outside of its folder"
-            status = os.stat(path)
+            status = os.lstat(path)
+            if stat.S_ISLNK(status.st_mode):
+                path = os.path.realpath(path)
+                if not self._contains(os.path.dirname(path)):
+                    return "image outside of its folder"
+                status = os.stat(path)
             if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST_FILE:
                 return "image unreadable"
             with open(path, "rb", buffering=0) as file:
@@ -80,14 +85,12 @@ class ImageFolder:
         except DataError:
             return "image unreadable"
 
-    def _contains(self, path: str) -> bool:
-        """Whether a path is in this folder. Links are followed."""
-        if os.path.islink(path):
-            return Path(os.path.realpath(path)).is_relative_to(self.path)
-        folder = os.path.dirname(path)
-        if folder not in self._inside:
-            self._inside[folder] = Path(os.path.realpath(folder)).is_relative_to(self.path)
-        return self._inside[folder]
+    def _contains(self, folder: str) -> bool:
+        """Whether another folder is this one or in it. Links are followed."""
+        known = self._inside.get(folder)
+        if known is None:
+            known = self._inside[folder] = Path(os.path.realpath(folder)).is_relative_to(self.path)
+        return known
 
 
 class Prober:
