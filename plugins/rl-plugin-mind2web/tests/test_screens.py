@@ -11,7 +11,6 @@ from rl_plugin_mind2web.dataset import Data
 from rl_plugin_mind2web.environment import action_reward
 from rl_plugin_mind2web.matching import match
 from rl_plugin_mind2web.screens import KINDS
-from rlcore.errors import DataError
 from rlcore_gui.answers import parse
 from rlcore_gui.drawn.dataset import DrawnDataConfig
 from rlcore_gui.drawn.screens import CELLS
@@ -42,18 +41,6 @@ def test_demonstrations_score_full_marks_unless_they_guess() -> None:
     assert all(parse(text, table).strict for text in texts)
 
 
-def test_splits_share_no_screen() -> None:
-    pictures = {split: {task.images[0] for task in data().tasks(split)} for split in ("train", "evaluation")}
-    assert not pictures["train"] & pictures["evaluation"]
-
-
-def test_prompts_without_instructions_have_the_task_and_the_history_only() -> None:
-    (message,) = data().tasks("train")[0].messages
-    assert message.text.startswith("Task: ")
-    (message,) = data(instructions=True).tasks("train")[0].messages
-    assert "## Action Space" in message.text
-
-
 def test_task_alone_gives_little_more_than_chance() -> None:
     """With empty pictures, the best answer to a task is its most frequent position."""
     tasks = data(drawn=3000, blank=True).tasks("train")
@@ -64,8 +51,3 @@ def test_task_alone_gives_little_more_than_chance() -> None:
         positions.setdefault(step.task, Counter())[step.action.position] += 1
     best = sum(counts.most_common(1)[0][1] for counts in positions.values())
     assert best / len(tasks) < 0.35
-
-
-def test_unknown_kind_of_screen_is_refused() -> None:
-    with pytest.raises(DataError, match="links, form, menus"):
-        data(screens=["desk"]).tasks("train")

@@ -75,7 +75,7 @@ class RecordedScreens:
         yield RewardSpec(
             id=f"{self.id}-history-summary",
             target=f"{rewards}:HistorySummary",
-            config="rlcore_gui.history_summary:HistorySummaryConfig",
+            config="rlcore_gui.rewards:HistorySummaryConfig",
             summary="How well the next step is answered with the history summary as its memory.",
         )
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from rlcore_gui.environment import GuiEnvironment
-from rlcore_gui.history_summary import HistorySummaryReward
-from rlcore_gui.rewards import ActionReward, FormatReward, WeightedReward
+from rlcore_gui.rewards import ActionReward, FormatReward, HistorySummaryReward, WeightedReward
 
 from rl_plugin_aitw.benchmark import BENCHMARK
 

@@ -20,10 +20,8 @@ from rlcore.atomic_files import whole
 from rlcore.errors import DataError, UserError
 from rlcore.json_files import json_lines, parse_json, to_line
 
-from rlcore_gui.labels.sections import StepLabels
-
-Key = tuple[str, int]
-"""The id of the episode, and the index of the step in it."""
+from rlcore_gui.labels.prompt import StepLabels
+from rlcore_gui.prepare.pseudo_labels import Key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -160,14 +160,6 @@ def read(path: Path, *, images: Path | None = None) -> Iterator[tuple[GuiStep, .
             raise _unreadable(path, error) from None
 
 
-def count_skipped(path: Path) -> int:
-    """The number of steps that are no rows. Raises as `read`."""
-    with _opened(path) as file:
-        _origin(file, path)
-        column = file.read(columns=["skipped"])["skipped"]
-        return len(column) - int(column.null_count)
-
-
 def _opened(path: Path) -> pq.ParquetFile:
     if not path.is_file():
         found = "a folder" if path.is_dir() else "no such file"
@@ -225,4 +217,4 @@ def _unreadable(path: Path, error: Exception) -> DataError:
     return DataError("the prepared file cannot be read", found=str(error)[:300], where=str(path), fix=fix)
 
 
-__all__ = ["LABEL", "Origin", "StepsWriter", "count_skipped", "origin", "read", "schema_of", "writing"]
+__all__ = ["LABEL", "Origin", "StepsWriter", "origin", "read", "schema_of", "writing"]

@@ -214,7 +214,7 @@ class _Preparation:
         if self.labels is not None:
             labels = [self.labels.find(episode_id, index) for index in indices]
             if self.config.memory:
-                memories[1:] = [label and label[SUMMARY] for label in labels[:-1]]
+                memories[1:] = [label[SUMMARY] if label else None for label in labels[:-1]]
             for number in kept:
                 self.report.label(labels[number] is not None)
                 if number and self.config.memory:

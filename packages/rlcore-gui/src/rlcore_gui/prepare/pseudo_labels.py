@@ -70,7 +70,7 @@ class PseudoLabels:
 
     def _add(self, line: bytes, start: int) -> None:
         self.counts["lines"] += 1
-        row = None
+        row: Any = None
         with suppress(ValueError):
             row = parse_json(line)
         key = key_of(row)

@@ -1,8 +1,8 @@
 """Writes the results of every evaluation, in runs whose ``observers`` name the plugin.
 
 They are the accuracy by type with intervals, and how tools were used. The accuracy of k samples (avg@k) is the mean
-over questions of the share of right samples. Samples of one question are not independent, so intervals count questions as
-trials, and are on the safe side for k > 1.
+over questions of the share of right samples. Samples of one question are not independent, so intervals count questions
+as trials, and are on the safe side for k > 1.
 """
 
 from __future__ import annotations
