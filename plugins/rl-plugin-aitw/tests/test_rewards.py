@@ -16,7 +16,7 @@ from rlcore.testing import RewardCase, check_reward, make_trajectory
 from rlcore.types import Message, RewardResult, Task
 from rlcore_gui.actions import Action, ActionKind
 from rlcore_gui.answers import Answer, render
-from rlcore_gui.prompts import prompt_text
+from rlcore_gui.prompts import instructions, step_text
 from rlcore_gui.rewards import FormConfig
 from rlcore_gui.steps import GuiStep
 
@@ -148,7 +148,7 @@ def test_task_without_steps_is_not_scored() -> None:
 
 
 def test_prompt_offers_the_actions_that_are_scored() -> None:
-    text = prompt_text(PROMPT, task="t", memory=None)
+    text = step_text(instructions(PROMPT), task="t", memory=None)
     offered = [line[2:].partition(":")[0] for line in text.splitlines() if line.startswith("- ")]
     assert offered == [kind.name for kind in ACTIONS.kinds]
     assert {"INPUT", "REMEMBER"}.isdisjoint(offered)

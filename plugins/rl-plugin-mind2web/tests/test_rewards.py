@@ -15,7 +15,7 @@ from rlcore.testing import RewardCase, check_reward, make_trajectory
 from rlcore.types import Message, RewardResult, Task
 from rlcore_gui.actions import Action, ActionKind
 from rlcore_gui.answers import Answer, render
-from rlcore_gui.prompts import prompt_text
+from rlcore_gui.prompts import instructions, step_text
 from rlcore_gui.rewards import FormConfig
 from rlcore_gui.steps import GuiStep
 
@@ -91,6 +91,6 @@ def test_perfect_answer_scores_the_maximum_and_an_empty_one_the_minimum(
 
 
 def test_prompt_offers_the_actions_that_are_scored() -> None:
-    text = prompt_text(PROMPT, task="t", memory=None)
+    text = step_text(instructions(PROMPT), task="t", memory=None)
     offered = [line[2:].partition(":")[0] for line in text.splitlines() if line.startswith("- ")]
     assert offered == ["CLICK", "TYPE", "SELECT"]

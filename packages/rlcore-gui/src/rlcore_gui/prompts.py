@@ -59,19 +59,14 @@ def instructions(style: PromptStyle) -> str:
     )
 
 
-def prompt_text(style: PromptStyle, *, task: str, memory: str | None) -> str:
+def step_text(instructions: str, *, task: str, memory: str | None) -> str:
     """The text of the prompt of one step, which follows the screenshot.
 
     Args:
-        style: of the data set.
-        task: the instruction of the episode.
-        memory: the history summary; None or an empty text in the first step.
+        instructions: as of `instructions`; an empty text omits them
+        task: the instruction of the episode
+        memory: the history summary; None or an empty text in the first step
     """
-    return step_text(instructions(style), task=task, memory=memory)
-
-
-def step_text(instructions: str, *, task: str, memory: str | None) -> str:
-    """As `prompt_text`, with any instructions; an empty text omits them."""
     head = f"{instructions}\n\n" if instructions else ""
     return f"{head}Task: {_one_line(task)}\nHistory summary: {_one_line(memory or '') or NO_MEMORY}"
 
