@@ -14,8 +14,9 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from itertools import pairwise
+from itertools import pairwise, repeat
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -143,20 +144,20 @@ class _Preparation:
         columns = self.source.columns([step for episode in chunk for step in episode.steps], sizes_N)
         self.report.add_notes(columns.notes)
         flaw_N = [size if isinstance(size, str) else flaw for size, flaw in zip(sizes_N, columns.flaw_N, strict=True)]
-        places, start = _Places(), 0
+        rows_N: list[tuple[Any, ...]] = []
         for episode in chunk:
-            end = start + len(episode.steps)
-            self._place(places, episode, columns.index_N[start:end], flaw_N[start:end])
-            start = end
+            steps = slice(len(rows_N), len(rows_N) + len(episode.steps))
+            rows_N += self._place(episode, columns.index_N[steps], flaw_N[steps])
+        row_id_N, id_N, group_N, index_N, is_first_N, is_last_N, next_N, label_N, memory_N = zip(*rows_N, strict=True)
         names_N = [name for episode in chunk for name in episode.images]
         size_N = [None if isinstance(size, str) else size for size in sizes_N]
-        labels = [texts_column([label[name] if label else "" for label in places.label_N]) for name in TEXTS]
+        labels = [texts_column([label[name] if label else "" for label in label_N]) for name in TEXTS]
         arrays: dict[str, pa.Array] = {
             "dataset": pa.repeat(self.source.dataset, len(flaw_N)),
-            "row_id": texts_column(places.row_id_N),
-            "episode_id": texts_column(places.episode_id_N),
-            "step_index": pa.array(places.index_N, pa.int32()),
-            "group": texts_column(places.group_N),
+            "row_id": texts_column(row_id_N),
+            "episode_id": texts_column(id_N),
+            "step_index": pa.array(index_N, pa.int32()),
+            "group": texts_column(group_N),
             "task": texts_column(columns.task_N),
             "image": texts_column([None if flaw else name for name, flaw in zip(names_N, flaw_N, strict=True)]),
             "width": pa.array([size and size[0] for size in size_N], pa.int32()),
@@ -169,58 +170,56 @@ class _Preparation:
                 pa.array(4 * np.concatenate(([0], np.cumsum(columns.boxes_N))), pa.int32()),
                 pa.array(columns.boxes_B4.ravel()),
             ),
-            "memory": texts_column(places.memory_N),
+            "memory": texts_column(memory_N),
             "label": pa.StructArray.from_arrays(
-                labels, fields=list(LABEL), mask=pa.array([label is None for label in places.label_N])
+                labels, fields=list(LABEL), mask=pa.array([label is None for label in label_N])
             ),
-            "is_first": pa.array(places.is_first_N, pa.bool_()),
-            "is_last": pa.array(places.is_last_N, pa.bool_()),
-            "next_row_id": texts_column(places.next_row_id_N),
+            "is_first": pa.array(is_first_N, pa.bool_()),
+            "is_last": pa.array(is_last_N, pa.bool_()),
+            "next_row_id": texts_column(next_N),
             "source": columns.source,
         }
         return pa.RecordBatch.from_arrays([arrays[field.name] for field in self.rows], schema=self.rows)
 
     def _place(
-        self, places: _Places, episode: SourceEpisode, stated: Sequence[int], flaws: Sequence[str | None]
-    ) -> None:
-        """Add the steps of an episode, and report them."""
+        self, episode: SourceEpisode, stated: Sequence[int], flaws: Sequence[str | None]
+    ) -> list[tuple[Any, ...]]:
+        """Where the steps of an episode are in it, and their labels, as columns of `_batch`. Reports the steps."""
         count, unique, report = len(stated), self._unique(episode.id), self.report
         indices = step_numbers(stated)
         if indices is not stated:
             report.note("episodes whose step numbers do not increase, and were numbered again", episode.id)
         row_ids = [f"{self.source.dataset}/{unique}/{index}" for index in indices]
         kept = [number for number, flaw in enumerate(flaws) if flaw is None]
-        following = dict(pairwise(kept))
-        places.episode_id_N += [unique] * count
-        places.group_N += [episode.group] * count
-        places.index_N += indices
-        places.row_id_N += row_ids
-        places.is_first_N += [[number] == kept[:1] for number in range(count)]
-        places.is_last_N += [[number] == kept[-1:] for number in range(count)]
-        places.next_row_id_N += [row_ids[following[n]] if n in following else None for n in range(count)]
         report.episode(episode.group, steps=count, rows=len(kept))
-        if len(kept) < count:
-            for row_id, flaw in zip(row_ids, flaws, strict=True):
-                if flaw is not None:
-                    report.skip(flaw, row_id)
+        for row_id, flaw in zip(row_ids, flaws, strict=True):
+            if flaw is not None:
+                report.skip(flaw, row_id)
         if self.config.subset is not None:
             self.episodes.append((episode.id, unique, episode.stratum, len(kept)))
-        self._join(places, episode.id, indices, kept)
+        label_N, memory_N = self._join(episode.id, indices, kept)
+        is_first_N = ([number] == kept[:1] for number in range(count))
+        is_last_N = ([number] == kept[-1:] for number in range(count))
+        following = {before: row_ids[after] for before, after in pairwise(kept)}
+        next_N = map(following.get, range(count))
+        whole = repeat(unique), repeat(episode.group)
+        return list(zip(row_ids, *whole, indices, is_first_N, is_last_N, next_N, label_N, memory_N))  # noqa: B905
 
-    def _join(self, places: _Places, episode_id: str, indices: Sequence[int], kept: Sequence[int]) -> None:
-        """Add the label of each step of an episode, and as its memory the summary of the step before it."""
-        labels: list[Mapping[str, str] | None] = [None] * len(indices)
-        memories: list[str | None] = [None] * len(indices)
+    def _join(
+        self, episode_id: str, indices: Sequence[int], kept: Sequence[int]
+    ) -> tuple[list[Mapping[str, str] | None], list[str | None]]:
+        """The label of each step of an episode, and as its memory the summary of the step before it."""
+        label_N: list[Mapping[str, str] | None] = [None] * len(indices)
+        memory_N: list[str | None] = [None] * len(indices)
         if self.labels is not None:
-            labels = [self.labels.find(episode_id, index) for index in indices]
+            label_N = [self.labels.find(episode_id, index) for index in indices]
             if self.config.memory:
-                memories[1:] = [label[SUMMARY] if label else None for label in labels[:-1]]
+                memory_N[1:] = [label[SUMMARY] if label else None for label in label_N[:-1]]
             for number in kept:
-                self.report.label(labels[number] is not None)
+                self.report.label(label_N[number] is not None)
                 if number and self.config.memory:
-                    self.report.remember(memories[number] is not None)
-        places.label_N += labels
-        places.memory_N += memories
+                    self.report.remember(memory_N[number] is not None)
+        return label_N, memory_N
 
     def _unique(self, episode_id: str) -> str:
         """The id, with a number if an earlier episode has the same."""
@@ -232,21 +231,6 @@ class _Preparation:
         if number > 1:
             self.report.note("episode ids that occur again and got a number", episode_id)
         return found
-
-
-class _Places:
-    """Where each step is in its episode, and its labels."""
-
-    def __init__(self) -> None:
-        self.episode_id_N: list[str] = []
-        self.group_N: list[str] = []
-        self.index_N: list[int] = []
-        self.row_id_N: list[str] = []
-        self.next_row_id_N: list[str | None] = []
-        self.is_first_N: list[bool] = []
-        self.is_last_N: list[bool] = []
-        self.label_N: list[Mapping[str, str] | None] = []
-        self.memory_N: list[str | None] = []
 
 
 @contextmanager
