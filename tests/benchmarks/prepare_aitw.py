@@ -14,7 +14,7 @@ from _recorded_screens import write_steps
 from comparison import Comparison
 from rl_plugin_aitw.dataset import PrepareConfig, prepare
 
-VERSIONS = ("rl-plugin-aitw", "pyarrow", "ijson", "pandas", "pillow")
+VERSIONS = ("rl-plugin-aitw", "pyarrow", "ijson", "orjson", "pandas", "pillow")
 STEPS, FEW_STEPS = 50_000, 5_000
 MOST_MB = 24.0
 """Growth of the peak memory from 5,000 to 50,000 steps: the places of labels, ids of episodes, and noise."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from rlcore.episodes.evaluation import distinct, wilson
@@ -16,7 +16,6 @@ from rlcore.sheets import write_results
 from rlcore.types import Group
 from rlcore.wording import counted
 
-from rlcore_gui.actions import Action
 from rlcore_gui.answers import ParsedAnswer, parse
 from rlcore_gui.benchmark import Benchmark, Metrics, StepScores, mean_of_parts
 from rlcore_gui.rewards import answers
@@ -56,19 +55,13 @@ class Answered:
             "task": self.step.task,
             "memory": self.memory,
             "sample": self.sample,
-            "expected": action_json(self.step.action),
-            "given": None if self.answer.action is None else action_json(self.answer.action),
+            "expected": self.step.action.as_json(),
+            "given": self.answer.action and self.answer.action.as_json(),
             "unreadable": self.answer.unreadable,
             "summary": self.answer.summary,
             "scores": None if self.scores is None else dict(self.scores.values),
             "text": self.text,
         }
-
-
-def action_json(action: Action) -> dict[str, Any]:
-    """Return an action as plain data, with the keys that the model writes."""
-    position = None if action.position is None else list(action.position)
-    return {"action": action.name, "value": action.value, "position": position}
 
 
 def answered(benchmark: Benchmark, groups: Sequence[Group]) -> Iterator[Answered]:
@@ -117,16 +110,11 @@ class Results:
 
     def as_json(self) -> dict[str, Any]:
         """Return the part of the results file, without the single steps."""
-        return {
-            "episodes": self.episodes,
-            "steps": self.steps,
-            "samples": self.samples,
-            "not_scored": self.not_scored,
-            "unreadable": dict(self.unreadable),
-            "metrics": {
-                name: {"value": value, "interval": list(self.intervals[name])} for name, value in self.metrics.items()
-            },
+        plain = {name: value for name, value in asdict(self).items() if name not in ("memory", "intervals")}
+        metrics = {
+            name: {"value": value, "interval": list(self.intervals[name])} for name, value in self.metrics.items()
         }
+        return {**plain, "metrics": metrics}
 
 
 def results_of(benchmark: Benchmark, found: Sequence[Answered]) -> list[Results]:

@@ -94,8 +94,9 @@ def _recorded(action: Action, table: ActionTable) -> str:
     try:
         return table.render(action)
     except ValueError:
-        position = None if action.position is None else [round(number, DECIMALS) for number in action.position]
-        plain = {"action": action.name, "value": action.value, "position": position}
+        plain = action.as_json()
+        if action.position is not None:
+            plain["position"] = [round(number, DECIMALS) for number in action.position]
         return to_json_text({name: json.dumps(value, ensure_ascii=False) for name, value in plain.items()})
 
 
