@@ -57,11 +57,7 @@ class Benchmark:
 
 def means(scores: Iterable[StepScores]) -> Metrics:
     """The mean of each measure over the steps that have it."""
-    found: dict[str, list[float]] = {}
-    for each in scores:
-        for name, value in each.values.items():
-            found.setdefault(name, []).append(value)
-    return {name: sum(values) / len(values) for name, values in found.items()}
+    return mean_of_parts(each.values for each in scores)
 
 
 def by_group(
@@ -72,7 +68,7 @@ def by_group(
     return {name: summarize(parts[name]) for name in sorted(parts)}
 
 
-def mean_of_parts(parts: Iterable[Metrics]) -> Metrics:
+def mean_of_parts(parts: Iterable[Mapping[str, float]]) -> Metrics:
     """The unweighted mean of each metric over the parts that have it."""
     found: dict[str, list[float]] = {}
     for part in parts:
