@@ -12,9 +12,9 @@ from pathlib import Path
 from _prepare_straightforward import prepare as prepare_straightforward
 from _recorded_screens import write_steps
 from comparison import Comparison
-from rl_plugin_aitw.prepare import AitwPrepareConfig, prepare
+from rl_plugin_aitw.dataset import PrepareConfig, prepare
 
-VERSIONS = ("rl-plugin-aitw", "pyarrow", "orjson", "pandas", "pillow")
+VERSIONS = ("rl-plugin-aitw", "pyarrow", "ijson", "orjson", "pandas", "pillow")
 STEPS, FEW_STEPS = 50_000, 5_000
 MOST_MB = 24.0
 """Growth of the peak memory from 5,000 to 50,000 steps: the places of labels, ids of episodes, and noise."""
@@ -22,7 +22,7 @@ MOST_MB = 24.0
 ONE_RUN = """
 import re, sys, threading, time
 from pathlib import Path
-from rl_plugin_aitw.prepare import AitwPrepareConfig, prepare
+from rl_plugin_aitw.dataset import PrepareConfig, prepare
 
 def anonymous_mb():
     return int(re.search(r"RssAnon:\\s+([0-9]+) kB", Path("/proc/self/status").read_text())[1]) / 1024
@@ -35,7 +35,7 @@ def watch():
 source, images, labels, out = sys.argv[1:]
 most = [imported := anonymous_mb()]
 threading.Thread(target=watch, daemon=True).start()
-prepare(AitwPrepareConfig(source=[source], images=images, labels=labels, memory=True, out=out, overwrite=True))
+prepare(PrepareConfig(source=[source], images=images, labels=labels, memory=True, out=out, overwrite=True))
 print(most[0] - imported)
 """
 """A process that prepares once, with pseudo-labels, and prints the peak of its anonymous memory above its imports."""
@@ -45,7 +45,7 @@ def ours(folder: Path, *, labels: bool = False) -> float:
     """Prepare, with or without the memory of the labels; the seconds of all steps."""
     started = time.perf_counter()
     summary = prepare(
-        AitwPrepareConfig(
+        PrepareConfig(
             source=[str(folder / "data.json")],
             images=str(folder / "images"),
             labels=str(folder / "labels.jsonl") if labels else None,
@@ -88,9 +88,9 @@ def comparisons(*, smoke: bool = False) -> list[Comparison]:
     few, many = folders
     growth = max(peak_mb(many) - peak_mb(few), 0.01)
     return [
-        Comparison(name="rows", ours=lambda: ours(many), peer=lambda: peer(many), floor=10.0),
+        Comparison(name="rows", ours=lambda: ours(many), peer=lambda: peer(many), floor=3.0),
         Comparison(
-            name="labels", ours=lambda: ours(many, labels=True), peer=lambda: peer(many, labels=True), floor=7.0
+            name="labels", ours=lambda: ours(many, labels=True), peer=lambda: peer(many, labels=True), floor=3.0
         ),
         Comparison(name="memory", ours=lambda: growth, peer=MOST_MB, floor=1.0, unit="MB"),
     ]

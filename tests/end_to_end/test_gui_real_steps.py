@@ -22,9 +22,9 @@ from PIL import Image, ImageDraw
 from preloaded import rlcore_command
 from qwen_folders import qwen_folder
 from rlcore.runs.records import read_groups
-from rlcore_gui import prepared
 from rlcore_gui.labels import StepLabels
 from rlcore_gui.labels.prompt import sections
+from rlcore_gui.prepare import files
 from safetensors.torch import load_file, save_file
 
 DATA = os.environ.get("RLCORE_DATA")
@@ -183,7 +183,7 @@ def brief(model: Path, folder: Path) -> None:
 
 
 def test_real_steps_are_labelled_and_prepared(story: Story) -> None:
-    steps = [step for episode in prepared.read(story.folder / "train.parquet") for step in episode]
+    steps = [step for episode in files.read(story.folder / "train.parquet") for step in episode]
     assert len(steps) == {"aitw": 4, "mind2web": 6}[story.plugin]
     assert all((step.memory is None) == step.is_first for step in steps)
     assert {step.memory for step in steps} == {None, "One more step."}

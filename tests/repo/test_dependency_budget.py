@@ -25,7 +25,7 @@ OF_GEM = frozenset(
 )
 """GEM and what its puzzles need."""
 
-OF_SCREENS = frozenset({"numpy", "orjson", "pillow", "pyarrow"})
+OF_SCREENS = frozenset({"ijson", "numpy", "orjson", "pillow", "pyarrow"})
 """Actions of whole data sets are matched at once, screenshots are decoded, prepared data is parquet, and the JSON files
 of recorded episodes are large."""
 

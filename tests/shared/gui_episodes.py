@@ -9,8 +9,7 @@ from dataclasses import replace
 from PIL import Image, ImageDraw
 from rlcore_gui.actions import Action, ActionKind, ActionTable
 from rlcore_gui.answers import Answer, ParsedAnswer, render
-from rlcore_gui.benchmark import Benchmark
-from rlcore_gui.metrics import Metrics, StepScores, by_group, episode_success, means
+from rlcore_gui.benchmark import Benchmark, Metrics, StepScores, by_group, episode_success, means
 from rlcore_gui.steps import GuiStep
 from rlcore_gui.tasks import Shown
 
@@ -46,6 +45,7 @@ TOY = Benchmark(
     score=_score,
     measure=_measure,
     summarize=_summarize,
+    components={"action": "action"},
     right="action",
     shown=("action", "episode_success"),
 )

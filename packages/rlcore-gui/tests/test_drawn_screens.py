@@ -13,7 +13,7 @@ from rlcore_gui.dataset import LABEL
 from rlcore_gui.drawn.pictures import BACKGROUND, paint_app, paint_entry, paint_field, paint_link, paint_menu, picture
 from rlcore_gui.drawn.screens import CELLS, COLORS, NAMES, SIDE, ScreenKind, center, draw_screen, is_held_out
 from rlcore_gui.drawn.steps import Boxes, DrawnStep, draw_steps
-from rlcore_gui.pseudo_labels import REASONING
+from rlcore_gui.prepare.pseudo_labels import REASONING
 
 APPS = ScreenKind(
     name="home",

@@ -10,9 +10,8 @@ from gui_episodes import CLICK, HOME, TOY, TYPE, episode, said
 from rlcore.report import Facts, TurnNote, sheet
 from rlcore.testing import make_trajectory
 from rlcore.types import Boundary, Failure, Group, Stop, Task, Trajectory
-from rlcore_gui.evaluation.answered import answered
-from rlcore_gui.evaluation.notes import turn_notes
-from rlcore_gui.evaluation.results import Results, facts_of, lines_of, metrics_of, results_of
+from rlcore_gui.evaluation import Results, answered, facts_of, lines_of, metrics_of, results_of
+from rlcore_gui.notes import turn_notes
 from rlcore_gui.tasks import GuiTask, Memory, Shown, episode_task, step_task
 
 EPISODE = episode(CLICK, TYPE, HOME)

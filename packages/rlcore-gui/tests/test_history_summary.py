@@ -12,7 +12,7 @@ from rlcore.episodes.context import EpisodeContext
 from rlcore.errors import DataError
 from rlcore.testing import check_reward, make_trajectory
 from rlcore.types import ChatCompletion, ImagePart, Message, RewardResult, Task
-from rlcore_gui.history_summary import HistorySummaryConfig, HistorySummaryReward
+from rlcore_gui.rewards import HistorySummaryConfig, HistorySummaryReward
 from rlcore_gui.tasks import episode_task, step_task
 
 EPISODE = episode(CLICK, TYPE, HOME)

@@ -11,8 +11,15 @@ from PIL import Image
 from rlcore.errors import DataError
 from rlcore_gui.actions import Action, ActionKind, ActionTable
 from rlcore_gui.labels.pictures import sent_picture
-from rlcore_gui.labels.prompt import EXAMPLE, question, sections, system_prompt
-from rlcore_gui.labels.sections import StepLabels, UnreadableSections, read_sections
+from rlcore_gui.labels.prompt import (
+    EXAMPLE,
+    StepLabels,
+    UnreadableSections,
+    question,
+    read_sections,
+    sections,
+    system_prompt,
+)
 from rlcore_gui.steps import GuiStep
 
 GOOD = StepLabels(progress="Half is done.", reasoning="The <b> key's next.", summary="Opened it; don't stop.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlcore_gui.metrics import (
+from rlcore_gui.benchmark import (
     StepScores,
     by_group,
     episode_success,

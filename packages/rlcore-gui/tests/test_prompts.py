@@ -6,7 +6,7 @@ import pytest
 from rlcore.types import ImagePart
 from rlcore_gui.actions import Action, ActionKind, ActionTable
 from rlcore_gui.answers import FRAME, SECTIONS, closing, opening, parse
-from rlcore_gui.prompts import PromptStyle, action_history, prompt_message, prompt_text
+from rlcore_gui.prompts import PromptStyle, action_history, instructions, prompt_message, step_text
 
 TABLE = ActionTable(
     (
@@ -18,14 +18,14 @@ STYLE = PromptStyle(role="You tap.", table=TABLE, example=Action(name="CLICK", p
 
 
 def test_format_that_the_prompt_shows_is_a_strict_answer() -> None:
-    text = prompt_text(STYLE, task="t", memory=None)
+    text = step_text(instructions(STYLE), task="t", memory=None)
     shown = text[text.index(opening(FRAME)) : text.index(closing(FRAME)) + len(closing(FRAME))]
     assert parse(shown, TABLE).strict
     assert parse(shown, TABLE).action == STYLE.example
 
 
 def test_prompt_has_every_section_and_action_in_order() -> None:
-    text = prompt_text(STYLE, task="Open it", memory="Home is open.")
+    text = step_text(instructions(STYLE), task="Open it", memory="Home is open.")
     parts = ["You tap.", *(f". {name}: " for name in SECTIONS), "## Action Space", *TABLE.prompt_lines()]
     parts += ["## Output Format", opening(FRAME), "top left", "\nTask: Open it", "\nHistory summary: Home is open."]
     places = [text.index(part) for part in parts]
@@ -35,7 +35,7 @@ def test_prompt_has_every_section_and_action_in_order() -> None:
 
 @pytest.mark.parametrize("memory", [None, "", " \n"])
 def test_first_step_has_no_summary(memory: str | None) -> None:
-    assert prompt_text(STYLE, task="a\nHistory summary: b", memory=memory).endswith(
+    assert step_text(instructions(STYLE), task="a\nHistory summary: b", memory=memory).endswith(
         "\nTask: a History summary: b\nHistory summary: none"
     )
 

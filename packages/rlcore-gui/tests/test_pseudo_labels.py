@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 from recorded_episodes import label, write_labels
 from rlcore.errors import DataError
-from rlcore_gui.pseudo_labels import SUMMARY, PseudoLabels
+from rlcore_gui.prepare.pseudo_labels import SUMMARY, PseudoLabels
 
 
-def summaries(labels: PseudoLabels, keys: list[tuple[str, int] | None]) -> list[str | None]:
-    return [found[SUMMARY] if found else None for found in labels.find(keys)]
+def summaries(labels: PseudoLabels, keys: list[tuple[str, int]]) -> list[str | None]:
+    return [found and found[SUMMARY] for found in (labels.find(*key) for key in keys)]
 
 
 def test_ids_and_steps_may_be_numbers_or_texts(tmp_path: Path) -> None:
     lines = [label(7, 0, "a"), label("7", "1", "b"), label("8", 0, "c"), label('q"', 0, "d"), label("ä", 0, "e")]
     labels = PseudoLabels(write_labels(tmp_path, lines))
-    keys = [("7", 0), ("7", 1), ("8", 0), ('q"', 0), ("ä", 0), ("8", 1), None]
-    assert summaries(labels, keys) == ["a", "b", "c", "d", "e", None, None]
+    keys = [("7", 0), ("7", 1), ("8", 0), ('q"', 0), ("ä", 0), ("8", 1)]
+    assert summaries(labels, keys) == ["a", "b", "c", "d", "e", None]
     assert labels.counts["lines"] == 5
 
 
@@ -39,7 +39,7 @@ def test_null_repeated_and_unreadable_lines_are_counted(tmp_path: Path) -> None:
     labels = PseudoLabels(write_labels(tmp_path, lines))
     keys = [("1", step) for step in range(6)]
     for _ in range(2):
-        assert summaries(labels, list(keys)) == ["new", "kept", None, None, "moved", None]
+        assert summaries(labels, keys) == ["new", "kept", None, None, "moved", None]
         flaws = {"null": 2, "repeated": 1, "unreadable": 4, "without a summary": 1}
         assert dict(labels.counts) == {"lines": 11, **flaws}
 
@@ -59,7 +59,7 @@ def test_byte_order_mark_costs_no_label(tmp_path: Path, end: str) -> None:
 def test_labels_that_belong_to_no_step_are_counted(tmp_path: Path) -> None:
     labels = PseudoLabels(write_labels(tmp_path, [label(1, 0, "a"), label(1, 0, "b"), label(1, 1, "c"), label(2, 0)]))
     assert labels.unused == 2
-    labels.find([("1", 0), ("1", 5), None])
+    summaries(labels, [("1", 0), ("1", 5)])
     assert labels.unused == 1
 
 
@@ -69,6 +69,6 @@ def test_last_repeated_label_with_a_summary_counts(tmp_path: Path) -> None:
 
 
 def test_empty_and_missing_files(tmp_path: Path) -> None:
-    assert PseudoLabels(write_labels(tmp_path, [])).find([("1", 0)]) == [None]
+    assert PseudoLabels(write_labels(tmp_path, [])).find("1", 0) is None
     with pytest.raises(DataError, match="cannot be read"):
         PseudoLabels(tmp_path / "none.jsonl")

@@ -9,9 +9,8 @@ import pytest
 from PIL import Image
 from recorded_episodes import screenshot
 from rlcore.errors import DataError
-from rlcore_gui import screenshots
-from rlcore_gui.probing import prober
-from rlcore_gui.screenshots import ImageFolder
+from rlcore_gui.prepare import screenshots
+from rlcore_gui.prepare.screenshots import ImageFolder, Prober
 
 
 def test_sizes_equal_those_of_pillow_without_decoding(tmp_path: Path) -> None:
@@ -22,7 +21,7 @@ def test_sizes_equal_those_of_pillow_without_decoding(tmp_path: Path) -> None:
     Image.new("RGB", (20, 10)).save(tmp_path / "turned.jpg", exif=turned)
     Image.new("RGB", (20, 10)).save(tmp_path / "turned.png", exif=turned)
     whole = (tmp_path / "a/b.png").read_bytes()
-    (tmp_path / "cut.png").write_bytes(whole[:40])  # its pixels are missing, which only decoding would find
+    (tmp_path / "cut.png").write_bytes(whole[:45])  # its pixels are missing, which only decoding would find
     sizes = ImageFolder(tmp_path).sizes(["a/b.png", "c.jpg", "turned.jpg", "turned.png", "cut.png"])
     assert sizes == [(31, 17), (640, 480), (10, 20), (10, 20), (31, 17)]
 
@@ -60,19 +59,30 @@ def test_every_unusable_screenshot_has_its_reason(tmp_path: Path) -> None:
     assert dict(zip(expected, ImageFolder(folder).sizes(list(expected)), strict=True)) == expected
 
 
-def test_slow_file_systems_are_read_with_threads_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(screenshots, "SLOW_S", 0.0)
+def test_sizes_are_in_the_order_of_the_names(tmp_path: Path) -> None:
     names = [f"{number}.png" for number in range(100)]
     for number, name in enumerate(names, start=1):
         screenshot(tmp_path, name, size=(number, 1))
     assert ImageFolder(tmp_path).sizes(names) == [(number, 1) for number in range(1, 101)]
 
 
+def test_large_headers_and_files_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    screenshot(tmp_path, "a.jpg", size=(640, 480))
+    monkeypatch.setattr(screenshots, "HEADER", 100)
+    assert ImageFolder(tmp_path).sizes(["a.jpg"]) == [(640, 480)]
+    monkeypatch.setattr(screenshots, "LARGEST_FILE", 100)
+    assert ImageFolder(tmp_path).sizes(["a.jpg"]) == ["image unreadable"]
+    huge = Image.new("1", (20_000, 20_000))
+    huge.save(tmp_path / "huge.png")
+    monkeypatch.undo()
+    assert ImageFolder(tmp_path).sizes(["huge.png"]) == ["image unreadable"]
+
+
 @pytest.mark.parametrize("process", [False, True])
 def test_second_process_returns_sizes_and_reasons(tmp_path: Path, process: bool) -> None:
     screenshot(tmp_path, "ok.png", size=(31, 17))
     (tmp_path / "text.png").write_text("no image", encoding="utf-8")
-    with prober(ImageFolder(tmp_path), process=process) as probing:
+    with Prober(ImageFolder(tmp_path), process=process) as probing:
         for _ in range(2):
             probing.begin(["ok.png", None, "none.png", "text.png"])
             assert probing.result() == [(31, 17), "no image", "image missing", "image unreadable"]

@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 from recorded_episodes import aitw_step, label, write_aitw, write_labels
 from rl_plugin_aitw.actions import ACTIONS
-from rl_plugin_aitw.dataset import AitwData, AitwDataConfig
-from rl_plugin_aitw.prepare import AitwPrepareConfig, prepare
+from rl_plugin_aitw.dataset import Data, PrepareConfig, prepare
 from rlcore.errors import DataError
 from rlcore.types import media_hash
 from rlcore_gui.answers import parse
+from rlcore_gui.drawn.dataset import DrawnDataConfig
 from rlcore_gui.steps import steps_of
 from rlcore_gui.tasks import GuiTask
 
@@ -30,10 +30,10 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def dataset(folder: Path, *, labels: bool = True, **changes: Any) -> AitwData:
+def dataset(folder: Path, *, labels: bool = True, **changes: Any) -> Data:
     """The dataset of the episodes in a folder, prepared with or without their labels."""
     prepare(
-        AitwPrepareConfig(
+        PrepareConfig(
             source=[str(folder / "data.json")],
             images=str(folder / "images"),
             labels=str(folder / "labels.jsonl") if labels else None,
@@ -42,7 +42,7 @@ def dataset(folder: Path, *, labels: bool = True, **changes: Any) -> AitwData:
             overwrite=True,
         )
     )
-    return AitwData(AitwDataConfig(**{"train": str(folder / "train.parquet"), **changes}))
+    return Data(DrawnDataConfig(**{"train": str(folder / "train.parquet"), **changes}))
 
 
 def test_tasks_are_single_steps_with_the_screenshot_and_the_earlier_actions(folder: Path) -> None:
@@ -73,7 +73,7 @@ def test_memory_is_chosen_by_one_key(folder: Path) -> None:
     dataset(folder)
 
     def histories(**changes: Any) -> list[str]:
-        tasks = AitwData(AitwDataConfig(train=[str(folder / "train.parquet")], **changes)).tasks("train")
+        tasks = Data(DrawnDataConfig(train=[str(folder / "train.parquet")], **changes)).tasks("train")
         return [task.messages[0].text.rpartition("History summary: ")[2] for task in tasks]
 
     assert histories(memory="oracle") == ["none", "summary 1", "summary 2", "none"]
@@ -90,7 +90,7 @@ def test_recorded_action_without_a_position_stays_in_the_history(tmp_path: Path)
 
 def test_oracle_memory_without_summaries_is_an_error(folder: Path) -> None:
     dataset(folder, labels=False)
-    data = AitwData(AitwDataConfig(train=[str(folder / "train.parquet")], memory="oracle"))
+    data = Data(DrawnDataConfig(train=[str(folder / "train.parquet")], memory="oracle"))
     with pytest.raises(DataError, match="summaries of a teacher"):
         data.tasks("train")
 
@@ -143,12 +143,12 @@ def test_limit_counts_tasks(folder: Path) -> None:
 def test_images_may_be_in_another_folder(folder: Path) -> None:
     dataset(folder)
     (folder / "images").rename(folder / "moved")
-    config = AitwDataConfig(train=[str(folder / "train.parquet")])
+    config = DrawnDataConfig(train=[str(folder / "train.parquet")])
     with pytest.raises(DataError, match="cannot be read") as error:
-        AitwData(config).tasks("train")
+        Data(config).tasks("train")
     assert "aitw/a/0" in str(error.value)
-    moved = AitwDataConfig(train=[str(folder / "train.parquet")], images=str(folder / "moved"))
-    assert len(AitwData(moved).tasks("train")) == 4
+    moved = DrawnDataConfig(train=[str(folder / "train.parquet")], images=str(folder / "moved"))
+    assert len(Data(moved).tasks("train")) == 4
 
 
 @pytest.mark.parametrize(
@@ -162,4 +162,4 @@ def test_files_of_another_kind_are_reported(
     Path("text.parquet").write_text("text", encoding="utf-8")
     pq.write_table(pa.table({"question": ["1+1"]}), "other.parquet")
     with pytest.raises(DataError, match=message):
-        AitwData(AitwDataConfig(train=[train])).tasks("train")
+        Data(DrawnDataConfig(train=[train])).tasks("train")

@@ -15,11 +15,11 @@ pytest.importorskip("httpx2", reason="the extra label is not installed")
 
 from chat_server import KEY, Endpoint, failing, reply
 from PIL import Image
-from rl_plugin_aitw.label import AitwLabelConfig, label
+from rl_plugin_aitw.dataset import LabelConfig, label
 from rlcore.cli import main
 from rlcore_gui.labels import StepLabels
 from rlcore_gui.labels.prompt import sections
-from rlcore_gui.pseudo_labels import PseudoLabels
+from rlcore_gui.prepare.pseudo_labels import PseudoLabels
 
 REAL = Path(os.environ.get("RLCORE_DATA", "missing")) / "aitw"
 
@@ -39,7 +39,7 @@ def asked(body: dict[str, Any]) -> str:
 
 def labelled(endpoint: Endpoint, source: Path, images: Path, out: Path, **options: Any) -> dict[str, Any]:
     values = {"model": "m", "base_url": [endpoint.url], "source": [str(source)], "images": str(images), "out": str(out)}
-    return dict(label(AitwLabelConfig(**{**values, **options})))
+    return dict(label(LabelConfig(**{**values, **options})))
 
 
 @pytest.mark.skipif(not REAL.is_dir(), reason="RLCORE_DATA is not set")
@@ -51,7 +51,7 @@ def test_real_episode_is_labelled_and_its_labels_are_found(endpoint: Endpoint, t
     assert "on an Android phone" in endpoint.bodies[0]["messages"][0]["content"]
     assert f"Task: {steps[0]['goal']}\n" in asked(endpoint.bodies[0])
     keys = [(str(step["ep_id"]), step["step"]) for step in steps]
-    assert all(PseudoLabels(out).find(keys))
+    assert all(PseudoLabels(out).find(*key) for key in keys)
     before = asked(endpoint.bodies[0])[-40:].strip()
     assert f"Summary of the earlier steps: {before}" in asked(endpoint.bodies[1])
 
@@ -74,7 +74,7 @@ def test_unusual_steps_are_counted_and_not_asked(endpoint: Endpoint, tmp_path: P
 
 def test_option_names_of_earlier_scripts_are_accepted() -> None:
     flags = {"aitw_data_path": "source", "imgs_dir": "images", "output_path": "out"}
-    assert flags.items() <= AitwLabelConfig.FLAGS.items()
+    assert flags.items() <= LabelConfig.FLAGS.items()
 
 
 def test_command_ends_with_status_2_when_the_key_is_rejected(

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from rl_plugin_aitw.actions import ACTIONS
 from rl_plugin_aitw.gestures import TYPE_IDS
-from rl_plugin_aitw.matching import enlarged
-from rl_plugin_aitw.scoring import Match, match_all
+from rl_plugin_aitw.matching import Match, enlarged, match_all
 from rlcore_gui.actions import Action, Point
 from rlcore_gui.steps import Box, GuiStep
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from rl_plugin_aitw.actions import ACTIONS
-from rl_plugin_aitw.metrics import measure, summarize
+from rl_plugin_aitw.benchmark import measure, summarize
 from rlcore_gui.actions import Action
 from rlcore_gui.answers import parse
 from rlcore_gui.steps import GuiStep

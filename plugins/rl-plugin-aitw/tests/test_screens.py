@@ -6,12 +6,14 @@ import random
 from collections import Counter
 
 import pytest
-from rl_plugin_aitw.dataset import AitwData, AitwDataConfig
-from rl_plugin_aitw.scoring import match_all, score_action
+from rl_plugin_aitw.dataset import Data
+from rl_plugin_aitw.environment import action_reward
+from rl_plugin_aitw.matching import match_all
 from rl_plugin_aitw.screens import KINDS
 from rlcore.errors import DataError
 from rlcore_gui.actions import Action
 from rlcore_gui.answers import parse
+from rlcore_gui.drawn.dataset import DrawnDataConfig
 from rlcore_gui.drawn.screens import CELLS
 from rlcore_gui.drawn.steps import draw_steps
 from rlcore_gui.steps import steps_of
@@ -20,15 +22,13 @@ CENTERS = [((column + 0.5) / CELLS, (row + 0.5) / CELLS) for row in range(CELLS)
 BRIEF = {"evaluation": ["generated"], "instructions": False}
 
 
-def data(**keys: object) -> AitwData:
-    return AitwData(AitwDataConfig.model_validate({"drawn": 300, "held_out": 100, **BRIEF, **keys}))
+def data(**keys: object) -> Data:
+    return Data(DrawnDataConfig.model_validate({"drawn": 300, "held_out": 100, **BRIEF, **keys}))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_tap_on_another_cell_never_matches(kind: str) -> None:
-    drawn = draw_steps(
-        random.Random(0), [KINDS[kind]], name="row", elements=(1, 4), held_out=False, boxes=AitwData.boxes
-    )
+    drawn = draw_steps(random.Random(0), [KINDS[kind]], name="row", elements=(1, 4), held_out=False, boxes=Data.boxes)
     taps = [Action(name="CLICK", position=center) for center in CENTERS]
     for _, one in zip(range(60), drawn, strict=False):
         matches = match_all(taps, [one.step] * len(taps))
@@ -37,9 +37,9 @@ def test_a_tap_on_another_cell_never_matches(kind: str) -> None:
 
 def test_demonstrations_score_full_marks_unless_they_guess() -> None:
     for demonstration, step in zip(data().conversations("train"), map(steps_of, data().tasks("train")), strict=True):
-        assert score_action(demonstration.messages[-1].text, step[0]).value == 1.0
+        assert action_reward.score(demonstration.messages[-1].text, step[0]).value == 1.0
     texts = [one.messages[-1].text for one in data(guesses=1.0).demonstrations(50, seed=0)]
-    table = AitwData.style.table
+    table = Data.style.table
     assert all(parse(text, table).strict for text in texts)
 
 

@@ -10,10 +10,10 @@ import pytest
 pytest.importorskip("httpx2", reason="the extra label is not installed")
 
 from chat_server import Endpoint, reply
-from rl_plugin_mind2web.label import Mind2WebLabelConfig, label
+from rl_plugin_mind2web.dataset import LabelConfig, label
 from rlcore_gui.labels import StepLabels
 from rlcore_gui.labels.prompt import sections
-from rlcore_gui.pseudo_labels import PseudoLabels
+from rlcore_gui.prepare.pseudo_labels import PseudoLabels
 
 REAL = Path(os.environ.get("RLCORE_DATA", "missing")) / "mind2web"
 
@@ -23,7 +23,7 @@ def test_real_step_is_labelled_with_its_option_and_page(tmp_path: Path) -> None:
     server, out = Endpoint(), tmp_path / "labels.jsonl"
     server.answers = [reply(sections(StepLabels(progress="a", reasoning="b", summary="c")))]
     try:
-        config = Mind2WebLabelConfig(
+        config = LabelConfig(
             model="m",
             base_url=[server.url],
             source=[str(REAL / "mind2web_data_one_step.json")],
@@ -38,6 +38,8 @@ def test_real_step_is_labelled_with_its_option_and_page(tmp_path: Path) -> None:
     labels = PseudoLabels(out)
     assert labels.counts["lines"] == 1
     assert labels.example is not None
-    assert labels.find([labels.example]) == [
-        {"progress_estimation": "a", "decision_reasoning": "b", "history_summary": "c"}
-    ]
+    assert labels.find(*labels.example) == {
+        "progress_estimation": "a",
+        "decision_reasoning": "b",
+        "history_summary": "c",
+    }

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from rl_plugin_mind2web.actions import ACTIONS
+from rl_plugin_mind2web.benchmark import measure, summarize
 from rl_plugin_mind2web.matching import Match, match, token_f1
-from rl_plugin_mind2web.metrics import measure, summarize
 from rlcore_gui.actions import Action, Point
 from rlcore_gui.answers import parse
 from rlcore_gui.steps import GuiStep

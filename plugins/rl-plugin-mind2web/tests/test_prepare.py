@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 from recorded_episodes import label, mind2web_action, mind2web_episode, write_labels, write_mind2web
 from rl_plugin_mind2web.actions import ACTIONS
-from rl_plugin_mind2web.prepare import Mind2WebPrepareConfig, prepare
-from rl_plugin_mind2web.scoring import score_action
+from rl_plugin_mind2web.dataset import PrepareConfig, prepare
+from rl_plugin_mind2web.environment import action_reward
 from rlcore.errors import DataError
-from rlcore_gui import prepared
 from rlcore_gui.actions import Action
+from rlcore_gui.prepare import files
 from rlcore_gui.steps import GuiStep
 
 
@@ -24,8 +24,8 @@ def prepared_steps(folder: Path, *sources: Path, **changes: Any) -> tuple[list[G
     names = {"images": "images", "out": "out.parquet"}
     defaults: dict[str, Any] = {key: str(folder / name) for key, name in names.items()}
     defaults["source"] = [str(source) for source in sources]
-    summary = prepare(Mind2WebPrepareConfig(**{**defaults, **changes}))
-    return [step for episode in prepared.read(folder / "out.parquet") for step in episode], summary
+    summary = prepare(PrepareConfig(**{**defaults, **changes}))
+    return [step for episode in files.read(folder / "out.parquet") for step in episode], summary
 
 
 def operation(name: str, value: str = "", original: str | None = None) -> dict[str, str]:
@@ -131,7 +131,7 @@ def test_real_step_is_prepared(tmp_path: Path) -> None:
     assert summary["rows"] == 1
     assert (step.image_size, step.action.name, step.source["website"]) == ((1280, 2529), "CLICK", "thumbtack")
     assert step.action.position == pytest.approx(((587 + 93 / 2) / 1280, (596.59375 + 54 / 2) / 2529))
-    assert score_action(ACTIONS.render(step.action), step).value == 1
+    assert action_reward.score(ACTIONS.render(step.action), step).value == 1
 
 
 def test_real_tasks_without_screenshots_have_no_rows(tmp_path: Path) -> None:

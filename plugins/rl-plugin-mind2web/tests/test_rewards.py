@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rl_plugin_mind2web.actions import ACTIONS, PROMPT
+from rl_plugin_mind2web.environment import Reward, action_reward, format_reward
 from rl_plugin_mind2web.legacy import score_legacy
-from rl_plugin_mind2web.scoring import Mind2Web, action_reward, format_reward
 from rlcore.testing import RewardCase, check_reward, make_trajectory
 from rlcore.types import Message, RewardResult, Task
 from rlcore_gui.actions import Action, ActionKind
 from rlcore_gui.answers import Answer, render
-from rlcore_gui.prompts import prompt_text
+from rlcore_gui.prompts import instructions, step_text
 from rlcore_gui.rewards import FormConfig
 from rlcore_gui.steps import GuiStep
 
@@ -84,13 +84,13 @@ def test_perfect_answer_scores_the_maximum_and_an_empty_one_the_minimum(
     perfect, silent = case(answer(action), action, 1), case("", action, 0)
 
     async def both() -> list[RewardResult]:
-        rewards = (Mind2Web(FormConfig()), action_reward, format_reward)
+        rewards = (Reward(FormConfig()), action_reward, format_reward)
         return [await reward(each.trajectory, each.task) for each in (perfect, silent) for reward in rewards]
 
     assert [result.value for result in asyncio.run(both())] == [1, 1, 1, 0, 0, 0]
 
 
 def test_prompt_offers_the_actions_that_are_scored() -> None:
-    text = prompt_text(PROMPT, task="t", memory=None)
+    text = step_text(instructions(PROMPT), task="t", memory=None)
     offered = [line[2:].partition(":")[0] for line in text.splitlines() if line.startswith("- ")]
     assert offered == ["CLICK", "TYPE", "SELECT"]

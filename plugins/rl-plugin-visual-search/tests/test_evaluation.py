@@ -8,9 +8,8 @@ from collections.abc import Sequence
 import pytest
 from rl_plugin_visual_search.data.rows import Row
 from rl_plugin_visual_search.data.tasks import as_task
-from rl_plugin_visual_search.evaluation.answered import answered
 from rl_plugin_visual_search.evaluation.notes import turn_notes
-from rl_plugin_visual_search.evaluation.results import Results, lines_of, metrics_of, results_of
+from rl_plugin_visual_search.evaluation.results import Results, answered, lines_of, metrics_of, results_of
 from rl_plugin_visual_search.grammar import answer_turn, code_turn
 from rl_plugin_visual_search.observations import ERROR
 from rlcore.report import Facts, TurnNote, sheet

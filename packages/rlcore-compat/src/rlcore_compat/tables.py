@@ -129,7 +129,7 @@ class Table(Mapping[str, Meaning]):
             raise ValueError(f"{key} in {self.target}: {error}") from None
 
     def __contains__(self, key: object) -> bool:
-        # Config adapters are asked for most overrides, and most are keys of rlcore, which are at most values of entries.
+        # Config adapters are asked for most overrides, and most are keys of rlcore, at most values of entries.
         # A search of the text is faster than parsing it. TOML requires quotes around a key with dots.
         text, quoted = self._text.replace("'", '"'), f'"{key}"'
         found = text.count(quoted) > text.count(f"= {quoted}") if "." in str(key) else str(key) in text

@@ -64,6 +64,11 @@ class Action:
     position: Point | None = None
     """Where; None for actions without a position."""
 
+    def as_json(self) -> dict[str, Any]:
+        """Return the action as plain data, with the keys that the model writes."""
+        position = None if self.position is None else list(self.position)
+        return {"action": self.name, "value": self.value, "position": position}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionKind:

@@ -15,12 +15,12 @@ from rlcore.errors import DataError
 from rlcore.images import check_image, encode_image
 from rlcore.types import Demonstration, Message, Task
 
-from rlcore_gui import prepared
 from rlcore_gui.actions import Action
 from rlcore_gui.answers import Answer, render
-from rlcore_gui.prepare_config import Files, as_list
+from rlcore_gui.prepare import files
+from rlcore_gui.prepare.config import Files, as_list
+from rlcore_gui.prepare.pseudo_labels import PROGRESS, REASONING, SUMMARY
 from rlcore_gui.prompts import PromptStyle, action_history, instructions
-from rlcore_gui.pseudo_labels import PROGRESS, REASONING, SUMMARY
 from rlcore_gui.steps import GuiStep, steps_of
 from rlcore_gui.tasks import Shown, episode_task, step_task
 
@@ -178,8 +178,8 @@ class GuiDataset:
             yield from self.generated(split)
             return
         path = Path(name).expanduser()
-        folder = Path(self._config.images or prepared.origin(path).images).expanduser()
-        for steps in prepared.read(path, images=folder):
+        folder = Path(self._config.images or files.origin(path).images).expanduser()
+        for steps in files.read(path, images=folder):
             yield [
                 step if step.image is None else Shown(step=step, screenshot=_screenshot(step, folder)) for step in steps
             ]

@@ -6,6 +6,7 @@ They exist to compare with scores of that program. Use `rlcore_gui.answers` for 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from rlcore_gui.actions import Point
@@ -57,3 +58,10 @@ def form(text: str) -> float:
     The reasoning must be called *Decision Making*, which the published prompt calls *Decision Reasoning*.
     """
     return float(all(pattern.search(text) for pattern in _FORM))
+
+
+def parts(text: str, score: Callable[[LegacyAction], float]) -> dict[str, float]:
+    """The parts of a published reward: the score of the action, whether it can be read, and the form of the answer."""
+    found = parse_action(text)
+    action = 0.0 if found is None else score(found)
+    return {"action": action, "action_format": float(found is not None), "think_format": form(text)}

@@ -1,4 +1,7 @@
-"""Read one flat object that a model wrote, as JSON or as a Python literal. Nothing is evaluated."""
+"""Read one flat object that a model wrote, as JSON or as a Python literal. Nothing is evaluated.
+
+`ast.literal_eval` and parsers of relaxed JSON reject apostrophes without escapes, as in ``'don't'``.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,17 @@ from typing import Any
 LONGEST = 4000
 """Limit of the text in characters."""
 
-_OBJECT = re.compile(r"\s*\{\s*")
-_END = re.compile(r"\s*,?\s*\}\s*")
-_COLON = re.compile(r"\s*:\s*")
-_COMMA = re.compile(r"\s*,\s*")
-_SPACE = re.compile(r"\s*")
-_WORD = re.compile(r"None|null|True|true|False|false")
-_WORDS = {"None": None, "null": None, "True": True, "true": True, "False": False, "false": False}
-_NUMBER = re.compile(r"[-+]?(?:\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})(?:[eE][-+]?\d{1,3})?(?![\w.])")
-_CLOSING = {"[": re.compile(r"\s*,?\s*\]"), "(": re.compile(r"\s*,?\s*\)")}
-_AFTER_STRING = re.compile(r"\s*(?:[:}\])]|\Z|,\s*(?:['\"}\])\-+.\d\[(]|None|null|\Z))")
-"""What follows the quote that ends a string. Other quotes, as in ``'don't'``, belong to the string."""
+_AFTER_STRING = r"""\s*(?:[:}\])]|\Z|,\s*(?:['"}\])\-+.\d\[(]|None|null|\Z))"""
+"""What follows the quote that ends a string. Other quotes belong to the string."""
+_TOKEN = re.compile(
+    rf"""\s*(?:(?P<mark>[\[\](){{}}:,])
+    |(?P<word>None|null|True|true|False|false)
+    |(?P<number>[-+]?(?:\d{{1,30}}(?:\.\d{{0,30}})?|\.\d{{1,30}})(?:[eE][-+]?\d{{1,3}})?)(?![\w.])
+    |(?P<quote>['"])(?P<string>(?:\\.|[^\\])*?)(?P=quote)(?={_AFTER_STRING}))""",
+    re.DOTALL | re.VERBOSE,
+)
+_WORDS = {"None": "null", "True": "true", "False": "false"}
+_CLOSING = {"{": "}", "[": "]", "(": ")"}
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|(.))", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "\\": "\\", "/": "/", "'": "'", '"': '"'}
 
@@ -36,81 +39,48 @@ def read_object(text: str) -> dict[str, Any]:
     """
     if len(text) > LONGEST:
         raise ValueError(f"more than {LONGEST:,} characters")
-    found, place = _Reader(text).object()
-    if place != len(text):
-        raise ValueError("text after the object")
+    text, place = text.rstrip(), 0
+    tokens: list[str] = []
+    closing: list[str] = []
+    while place < len(text):
+        token = _TOKEN.match(text, place)
+        if token is None:
+            raise ValueError("not a string, number, null, list or tuple")
+        place = token.end()
+        if mark := token["mark"]:
+            tokens += _marked(mark, closing, tokens)
+        elif word := token["word"]:
+            tokens.append(_WORDS.get(word, word))
+        elif digits := token["number"]:
+            number = int(digits) if digits.lstrip("+-").isdecimal() else float(digits)
+            tokens.append(json.dumps(number))
+        else:
+            tokens.append(json.dumps(_unescaped(token["string"])))
+    if tokens[:1] != ["{"]:
+        raise ValueError("not an object in braces")
+    found: dict[str, Any] = json.loads(" ".join(tokens), object_pairs_hook=_unique)
     return found
 
 
-class _Reader:
-    """Reads values from a position of the text, each as ``(value, position after it)``."""
+def _marked(mark: str, closing: list[str], tokens: list[str]) -> list[str]:
+    """A mark as in JSON. ``closing`` are the marks that end what is open; a comma before one of them is removed."""
+    if mark in _CLOSING:
+        if len(closing) != (mark != "{"):
+            raise ValueError("values must be scalars, lists or tuples")
+        closing.append(_CLOSING[mark])
+    elif mark in _CLOSING.values():
+        if not closing or closing.pop() != mark:
+            raise ValueError(f"an unexpected {mark}")
+        if tokens[-1] == ",":
+            tokens.pop()
+    return [mark.translate({ord("("): "[", ord(")"): "]"})]
 
-    def __init__(self, text: str) -> None:
-        self.text = text
 
-    def object(self) -> tuple[dict[str, Any], int]:
-        opened = _OBJECT.match(self.text)
-        if not opened:
-            raise ValueError("not an object in braces")
-        place, found = opened.end(), dict[str, Any]()
-        while not (ended := _END.match(self.text, place)):
-            if found:
-                place = self._after(_COMMA, place, "a comma")
-            key, place = self.string(place)
-            place = self._after(_COLON, place, "a colon")
-            if key in found:
-                raise ValueError("a repeated key")
-            found[key], place = self.value(place)
-        return found, ended.end()
-
-    def value(self, place: int) -> tuple[Any, int]:
-        character = self.text[place : place + 1]
-        if character in _CLOSING:
-            return self.sequence(place)
-        return self.scalar(place)
-
-    def scalar(self, place: int) -> tuple[Any, int]:
-        if word := _WORD.match(self.text, place):
-            return _WORDS[word[0]], word.end()
-        if number := _NUMBER.match(self.text, place):
-            digits = number[0]
-            return (int(digits) if digits.lstrip("+-").isdecimal() else float(digits)), number.end()
-        return self.string(place)
-
-    def sequence(self, place: int) -> tuple[list[Any], int]:
-        """A list or tuple of scalars."""
-        closing = _CLOSING[self.text[place]]
-        place, items = place + 1, list[Any]()
-        while not (ended := closing.match(self.text, place)):
-            place = self._after(_COMMA if items else _SPACE, place, "a comma")
-            item, place = self.scalar(place)
-            items.append(item)
-        return items, ended.end()
-
-    def string(self, place: int) -> tuple[str, int]:
-        quote = self.text[place : place + 1]
-        if quote not in ("'", '"') or not quote:
-            raise ValueError("not a string, number, null, list or tuple")
-        end = place + 1
-        while (end := self._next_quote(quote, end)) >= 0:
-            if _AFTER_STRING.match(self.text, end + 1):
-                return _unescaped(self.text[place + 1 : end]), end + 1
-            end += 1
-        raise ValueError("a string without an end")
-
-    def _next_quote(self, quote: str, place: int) -> int:
-        while (found := self.text.find(quote, place)) >= 0:
-            before = self.text[place:found]
-            if (len(before) - len(before.rstrip("\\"))) % 2 == 0:
-                return found
-            place = found + 1
-        return -1
-
-    def _after(self, pattern: re.Pattern[str], place: int, wanted: str) -> int:
-        found = pattern.match(self.text, place)
-        if not found:
-            raise ValueError(f"{wanted} is missing")
-        return found.end()
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a repeated key")
+    return found
 
 
 def _unescaped(text: str) -> str:

@@ -59,19 +59,14 @@ def instructions(style: PromptStyle) -> str:
     )
 
 
-def prompt_text(style: PromptStyle, *, task: str, memory: str | None) -> str:
+def step_text(instructions: str, *, task: str, memory: str | None) -> str:
     """The text of the prompt of one step, which follows the screenshot.
 
     Args:
-        style: of the data set.
-        task: the instruction of the episode.
-        memory: the history summary; None or an empty text in the first step.
+        instructions: as of `instructions`; an empty text omits them
+        task: the instruction of the episode
+        memory: the history summary; None or an empty text in the first step
     """
-    return step_text(instructions(style), task=task, memory=memory)
-
-
-def step_text(instructions: str, *, task: str, memory: str | None) -> str:
-    """As `prompt_text`, with any instructions; an empty text omits them."""
     head = f"{instructions}\n\n" if instructions else ""
     return f"{head}Task: {_one_line(task)}\nHistory summary: {_one_line(memory or '') or NO_MEMORY}"
 
@@ -99,8 +94,9 @@ def _recorded(action: Action, table: ActionTable) -> str:
     try:
         return table.render(action)
     except ValueError:
-        position = None if action.position is None else [round(number, DECIMALS) for number in action.position]
-        plain = {"action": action.name, "value": action.value, "position": position}
+        plain = action.as_json()
+        if action.position is not None:
+            plain["position"] = [round(number, DECIMALS) for number in action.position]
         return to_json_text({name: json.dumps(value, ensure_ascii=False) for name, value in plain.items()})
 
 

@@ -62,14 +62,9 @@ class GuiStep:
     def as_fields(self) -> dict[str, Any]:
         """The step as plain data, for the fields of a task. `from_fields` is the inverse."""
         plain = {each.name: getattr(self, each.name) for each in fields(self)}
-        position = self.action.position
         plain["image"] = None if self.image is None else str(self.image)
         plain["image_size"] = None if self.image_size is None else list(self.image_size)
-        plain["action"] = {
-            "action": self.action.name,
-            "value": self.action.value,
-            "position": None if position is None else list(position),
-        }
+        plain["action"] = self.action.as_json()
         plain["boxes"] = [list(box) for box in self.boxes]
         plain["source"] = thaw(self.source)
         return plain

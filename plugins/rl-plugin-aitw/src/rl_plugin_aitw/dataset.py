@@ -1,22 +1,22 @@
-"""The dataset ``aitw``."""
+"""The dataset ``aitw``, and its commands ``rlcore data prepare`` and ``rlcore data label``."""
 
 from __future__ import annotations
 
-from rlcore_gui.drawn.config import DrawnDataConfig
+from collections.abc import Mapping
+from typing import Literal
+
 from rlcore_gui.drawn.dataset import DrawnDataset
+from rlcore_gui.labels.config import SourceLabelTable
+from rlcore_gui.labels.recorded import label_source
+from rlcore_gui.prepare import pipeline
+from rlcore_gui.prepare.config import PrepareTable
 
-from rl_plugin_aitw.actions import PROMPT
+from rl_plugin_aitw.actions import ACTIONS, PROMPT
 from rl_plugin_aitw.screens import KINDS
+from rl_plugin_aitw.source import AitwSource
 
 
-class AitwDataConfig(DrawnDataConfig):
-    """``[data]`` of ``aitw``."""
-
-    id: str = "aitw"
-    """Id of the dataset."""
-
-
-class AitwData(DrawnDataset):
+class Data(DrawnDataset):
     """Tasks from prepared files of `aitw`, or on drawn phone screens."""
 
     style = PROMPT
@@ -25,4 +25,32 @@ class AitwData(DrawnDataset):
     benchmark = "aitw"
 
 
-__all__ = ["AitwData", "AitwDataConfig"]
+class PrepareConfig(PrepareTable):
+    """Keys of ``rlcore data prepare aitw``. ``source`` are files of domains with episodes."""
+
+    FLAGS = {**PrepareTable.FLAGS, "aitw_data_path": "source"}
+
+    coordinates: Literal["relative", "pixels"] = "relative"
+    """Whether gestures and boxes of the source are relative to the screen, or in pixels of the screenshot."""
+
+
+def prepare(config: PrepareConfig) -> Mapping[str, object]:
+    """Write prepared files of AITW, and return a summary. Raises as `rlcore_gui.prepare.pipeline.prepare`."""
+    return pipeline.prepare(AitwSource(pixels=config.coordinates == "pixels"), config)
+
+
+class LabelConfig(SourceLabelTable):
+    """Keys of ``rlcore data label aitw``. ``source`` are files of domains with episodes."""
+
+    FLAGS = {**SourceLabelTable.FLAGS, "aitw_data_path": "source"}
+
+    coordinates: Literal["relative", "pixels"] = "relative"
+    """Whether gestures of the source are relative to the screen, or in pixels of the screenshot."""
+
+
+def label(config: LabelConfig) -> Mapping[str, object]:
+    """Let a teacher label steps of AITW, and return a summary. Raises as `rlcore_gui.labels.recorded.label_source`."""
+    return label_source(config, AitwSource(pixels=config.coordinates == "pixels"), ACTIONS, screen="an Android phone")
+
+
+__all__ = ["Data", "LabelConfig", "PrepareConfig", "label", "prepare"]

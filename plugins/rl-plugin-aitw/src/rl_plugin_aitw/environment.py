@@ -1,30 +1,30 @@
-"""The environment ``aitw``, and the reward that depends on its next step."""
+"""The environment and the rewards of AITW."""
 
 from __future__ import annotations
 
-from rlcore_gui.environment import GuiEnvironment, GuiEnvironmentConfig
-from rlcore_gui.history_summary import HistorySummaryReward
+from rlcore_gui.environment import GuiEnvironment
+from rlcore_gui.rewards import ActionReward, FormatReward, HistorySummaryReward, WeightedReward
 
-from rl_plugin_aitw.benchmark import AITW
-
-
-class EnvironmentConfig(GuiEnvironmentConfig):
-    """``[environment]``: a single step or a recorded episode, as the data set provides it (``data.episodes``)."""
-
-    id: str = "aitw"
-    """Id of the environment."""
+from rl_plugin_aitw.benchmark import BENCHMARK
 
 
-class AitwScreens(GuiEnvironment):
+class Screens(GuiEnvironment):
     """Recorded screens of AITW."""
 
-    benchmark = AITW
+    benchmark = BENCHMARK
 
 
-class AitwHistorySummary(HistorySummaryReward):
+class Reward(WeightedReward):
+    """The recommended reward."""
+
+    benchmark = BENCHMARK
+
+
+class HistorySummary(HistorySummaryReward):
     """The reward of a history summary."""
 
-    benchmark = AITW
+    benchmark = BENCHMARK
 
 
-__all__ = ["AitwHistorySummary", "AitwScreens", "EnvironmentConfig"]
+action_reward = ActionReward(BENCHMARK)
+format_reward = FormatReward(BENCHMARK)

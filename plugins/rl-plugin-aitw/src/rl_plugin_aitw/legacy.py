@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from rlcore_gui.actions import Action
-from rlcore_gui.legacy import LegacyAction, form, parse_action
+from rlcore_gui.legacy import LegacyAction, parts
 from rlcore_gui.rewards import AnswerReward, AnswerScore
 from rlcore_gui.steps import GuiStep
 
 from rl_plugin_aitw.actions import CLICK, TYPE
 from rl_plugin_aitw.gestures import TYPE_IDS, predicted_gestures, recorded_gestures
 from rl_plugin_aitw.matching import official_matches
-
-MAXIMUM = (1.5 + 0.2 + 0.4) / 1.6
 
 
 def score_legacy(text: str, step: GuiStep) -> AnswerScore:
@@ -22,13 +18,9 @@ def score_legacy(text: str, step: GuiStep) -> AnswerScore:
     The action is 1.5 for a click that matches officially or an equal typed text, and 1 for another action with the
     right name. A screen without boxes scores 0 for the action, and so does a recorded click that is a drag.
     """
-    found = parse_action(text)
-    action = 0.0 if found is None or not step.boxes else _action(found, step)
-    action_format, think_format = float(found is not None), form(text)
-    return AnswerScore(
-        value=(action + 0.2 * action_format + 0.4 * think_format) / 1.6,
-        components=_components(action, action_format, think_format),
-    )
+    found = parts(text, lambda action: _action(action, step) if step.boxes else 0.0)
+    value = (found["action"] + 0.2 * found["action_format"] + 0.4 * found["think_format"]) / 1.6
+    return AnswerScore(value=value, components=found)
 
 
 def _action(found: LegacyAction, step: GuiStep) -> float:
@@ -42,10 +34,6 @@ def _action(found: LegacyAction, step: GuiStep) -> float:
     if step.action.name == TYPE and name == TYPE:
         return 1.5 * (found.value is not None and found.value.lower() == (step.action.value or "").lower())
     return float(name == step.action.name)
-
-
-def _components(action: float, action_format: float, think_format: float) -> Mapping[str, float]:
-    return {"action": action, "action_format": action_format, "think_format": think_format}
 
 
 legacy_reward = AnswerReward(score_legacy)

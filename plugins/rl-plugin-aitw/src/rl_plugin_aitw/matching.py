@@ -1,4 +1,6 @@
-"""The official action matching of AITW, for whole batches (Rawles et al., 2023, arXiv 2307.10088, section 4).
+"""The official action matching of AITW for whole batches, and a strict one beside it.
+
+The official one is that of Rawles et al. (2023, arXiv 2307.10088, section 4).
 
 All comparisons are made in float32, as the official evaluation makes them. Axes: N pairs of actions, M boxes of all
 pairs, 4 is ``(y, x, height, width)``, 2 is ``(y, x)``, all relative to the screen.
@@ -7,13 +9,16 @@ pairs, 4 is ``(y, x, height, width)``, 2 is ``(y, x)``, all relative to the scre
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
-from rlcore_gui.steps import Box
+from rlcore_gui.actions import Action
+from rlcore_gui.steps import Box, GuiStep
 
-from rl_plugin_aitw.gestures import DUAL_POINT, NO_TYPE, Floats, Gestures
+from rl_plugin_aitw.actions import SCROLLS, TYPE
+from rl_plugin_aitw.gestures import DUAL_POINT, NO_TYPE, Floats, Gestures, predicted_gestures, reference_gestures
 
 NEAR = 0.14
 """Two taps that are at most this far apart match without a box."""
@@ -21,6 +26,34 @@ ENLARGEMENT = 1.4
 """The width and height that are added to a box, relative to its own."""
 
 Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """How a predicted action compares with the recorded one."""
+
+    official: bool
+    """The official matching, which ignores typed text and the direction of a scroll."""
+    strict: bool
+    """As official, with equal text and the direction of the scroll."""
+    same_type: bool
+    """Whether both have the same official type, in which taps and scrolls are one."""
+
+
+def match_all(actions: Sequence[Action | None], steps: Sequence[GuiStep]) -> list[Match]:
+    """Compare predicted actions with recorded ones. None stands for an answer without a readable action."""
+    predicted, reference = predicted_gestures(actions), reference_gestures(steps)
+    official = official_matches(predicted, reference, [step.boxes for step in steps]).tolist()
+    same_type = (predicted.types_N == reference.types_N).tolist()
+    return [
+        Match(official=matches, strict=matches and _as_intended(action, step.action), same_type=same)
+        for action, step, matches, same in zip(actions, steps, official, same_type, strict=True)
+    ]
+
+
+def same_text(one: str | None, other: str | None) -> bool:
+    """Whether two typed texts are equal, without regard to case and white space around words."""
+    return _plain(one) == _plain(other)
 
 
 def official_matches(predicted: Gestures, reference: Gestures, boxes: Sequence[Sequence[Box]]) -> Bools:
@@ -87,3 +120,15 @@ def _axes(gestures: Gestures) -> npt.NDArray[np.intp]:
     """0 for vertical drags, 1 for horizontal ones. Shape [N]."""
     axes: npt.NDArray[np.intp] = np.abs(gestures.touches_N2 - gestures.lifts_N2).argmax(axis=-1)
     return axes
+
+
+def _as_intended(action: Action | None, reference: Action) -> bool:
+    """Whether two actions that match officially also agree in what the official matching ignores."""
+    assert action is not None
+    if reference.name in SCROLLS:
+        return action.name == reference.name
+    return reference.name != TYPE or same_text(action.value, reference.value)
+
+
+def _plain(text: str | None) -> str:
+    return " ".join((text or "").split()).casefold()

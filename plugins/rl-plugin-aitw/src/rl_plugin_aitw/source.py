@@ -12,15 +12,14 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from itertools import chain
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from rlcore_gui.screenshots import Flaw, Size
-from rlcore_gui.sources import Columns, Floats, SourceEpisode, UnreadableEpisode, points_column, texts_column
+from rlcore_gui.prepare.screenshots import Flaw, Size
+from rlcore_gui.prepare.sources import Columns, Floats, SourceEpisode, UnreadableEpisode, points_column, texts_column
 
 from rl_plugin_aitw.actions import CLICK, COMPLETE, IMPOSSIBLE, PRESS_BACK, PRESS_ENTER, PRESS_HOME, SCROLLS, TYPE
 
@@ -40,11 +39,6 @@ _SCROLLS_BY_ID = {0: _DOWN, 1: _UP, 8: _LEFT, 9: _RIGHT}
 _GESTURES = (CLICK, *SCROLLS)
 _NUMBERS = {_DUAL_POINT, *_BY_ID, *_SCROLLS_BY_ID}
 _BY_TEXT = {name.lower(): name for name in (CLICK, TYPE, *SCROLLS, *_BY_ID.values())}
-_USUAL = {
-    **{(number, name.lower()): name for number, name in _BY_ID.items()},
-    **{(_DUAL_POINT, name.lower()): name for name in (CLICK, *SCROLLS)},
-}
-
 _DEFAULTS: Mapping[str, Any] = {
     "step": None,
     "goal": None,
@@ -85,13 +79,11 @@ class AitwSource:
 
     def columns(self, steps_N: Sequence[Any], sizes_N: Sequence[Size | Flaw]) -> Columns:
         """What these steps are. Raises nothing: what cannot be read is a flaw of its step."""
-        try:
-            values_N = list(map(_values, steps_N))
-        except (KeyError, TypeError):
-            steps_N = [step if isinstance(step, dict) else {} for step in steps_N]
-            values_N = [_values({**_DEFAULTS, **step}) for step in steps_N]
+        values_N = [_values({**_DEFAULTS, **(step if isinstance(step, dict) else {})}) for step in steps_N]
         index_N, goal_N, id_N, text_N, typed_N, touch_N, lift_N, boxes_N = zip(*values_N, strict=True)
-        touch_N2, lift_N2 = _points(touch_N), _points(lift_N)
+        touch_N2, lift_N2 = (
+            np.array(list(map(_point, points)), np.float64).reshape(-1, 2) for points in (touch_N, lift_N)
+        )
         boxes_B4, counts_N, odd_N = _boxes(boxes_N)
         if self._pixels:
             scale_N2 = np.array([(1, 1) if isinstance(size, str) else size for size in sizes_N], dtype=np.float64)
@@ -104,35 +96,35 @@ class AitwSource:
         position_N2 = np.where(click_N[:, None], (touch_N2 + lift_N2) / 2, np.nan)
         flaw_N = _flaws(action_N, click_N, position_N2, boxes_B4, counts_N)
         position_N2[~_on_screen(position_N2)] = np.nan
-        task_N = list(goal_N) if _all(str, goal_N) else [goal if type(goal) is str else "" for goal in goal_N]
-        blank = {task for task in set(task_N) if not task or task.isspace()}
+        task_N = [goal if isinstance(goal, str) else "" for goal in goal_N]
         source = pa.StructArray.from_arrays(
             [
-                pa.array(_wholes(id_N), pa.int32()),
-                texts_column(text_N if _all(str, text_N) else [each if type(each) is str else None for each in text_N]),
+                pa.array(list(map(_whole, id_N)), pa.int32()),
+                texts_column([text if isinstance(text, str) else None for text in text_N]),
                 points_column(touch_N2),
                 points_column(lift_N2),
             ],
             fields=list(self.extra),
         )
         return Columns(
-            index_N=_indices(index_N),
+            index_N=[-1 if (whole := _whole(index)) is None else whole for index in index_N],
             task_N=task_N,
             action_N=action_N,
             value_N=[_text(typed) if name == TYPE else None for name, typed in zip(action_N, typed_N, strict=True)],
             position_N2=position_N2,
             boxes_B4=boxes_B4,
             boxes_N=counts_N,
-            flaw_N=[flaw or ("no task" if task in blank else None) for flaw, task in zip(flaw_N, task_N, strict=True)]
-            if blank
-            else flaw_N,
+            flaw_N=[
+                flaw or (None if task and not task.isspace() else "no task")
+                for flaw, task in zip(flaw_N, task_N, strict=True)
+            ],
             source=source,
             notes={
                 "clicks on screens without boxes, which only their distance can match": int(
                     (click_N & (counts_N == 0)).sum()
                 ),
                 "steps with an incomplete last box, which was dropped": int(odd_N.sum()),
-                "boxes without height or width": _flat(boxes_B4),
+                "boxes without height or width": int((boxes_B4[:, 2:] <= 0).any(axis=1).sum()),
                 "steps whose number and text name different actions, so the number counts": clashes,
             },
         )
@@ -140,11 +132,7 @@ class AitwSource:
 
 def _episode_id(steps: Sequence[Any]) -> str:
     """The id that the steps of an episode share."""
-    with suppress(KeyError, TypeError):
-        ids = {step["ep_id"] for step in steps}
-        if len(ids) == 1 and type(id := ids.pop()) is str:
-            return id
-    found = {str(id) for step in steps if type(step) is dict and (id := step.get("ep_id")) is not None}
+    found = {str(id) for step in steps if isinstance(step, dict) and (id := step.get("ep_id")) is not None}
     if len(found) != 1:
         raise UnreadableEpisode("several episode ids" if found else "no episode id")
     return found.pop()
@@ -152,46 +140,11 @@ def _episode_id(steps: Sequence[Any]) -> str:
 
 def _images(steps: Sequence[Any]) -> list[str | None]:
     """The names of screenshots; None for a step without one."""
-    names = [step.get("img_filename") if type(step) is dict else None for step in steps]
+    names = [step.get("img_filename") if isinstance(step, dict) else None for step in steps]
     return [
-        (name if name.endswith(SUFFIXES) else f"{name}.png")
-        if type(name) is str and name and not name.isspace()
-        else None
+        (name if name.endswith(SUFFIXES) else f"{name}.png") if isinstance(name, str) and name.strip() else None
         for name in names
     ]
-
-
-def _all(kind: type, values_N: Sequence[Any]) -> bool:
-    """Whether all values are of exactly this type, as those of most files are."""
-    return set(map(type, values_N)) == {kind}
-
-
-def _wholes(values_N: Sequence[Any]) -> list[int | None]:
-    """Whole numbers; None for anything else."""
-    if _all(int, values_N) and min(values_N) > -MOST and max(values_N) < MOST:
-        return list(values_N)
-    return [_whole(value) for value in values_N]
-
-
-def _indices(index_N: Sequence[Any]) -> list[int]:
-    """Step numbers. One that is none is -1, so that its episode is numbered again."""
-    return [-1 if index is None else index for index in _wholes(index_N)]
-
-
-def _flat(boxes_B4: Floats) -> int:
-    """The number of boxes without height or width."""
-    sizes_B2 = boxes_B4[:, 2:]
-    if not len(boxes_B4) or sizes_B2.min() > 0:
-        return 0
-    return int((sizes_B2 <= 0).any(axis=1).sum())
-
-
-def _points(points_N: Sequence[Any]) -> Floats:
-    """Points as an array; not a number where there is none."""
-    with suppress(TypeError, OverflowError):
-        if _all(list, points_N) and set(map(len, points_N)) == {2}:
-            return np.frombuffer(array("d", chain.from_iterable(points_N))).reshape(-1, 2)
-    return np.array([_point(point) for point in points_N], dtype=np.float64).reshape(-1, 2)
 
 
 def _point(point: Any) -> tuple[float, float]:
@@ -210,19 +163,17 @@ def _number(value: Any) -> float:
 
 def _boxes(boxes_N: Sequence[Any]) -> tuple[Floats, np.ndarray[Any, np.dtype[np.int64]], np.ndarray[Any, Any]]:
     """All boxes, the number of each step, and which steps had an incomplete box."""
-    try:
-        lengths_N = np.array([len(boxes) for boxes in boxes_N], dtype=np.int64)
-        if not (lengths_N % 4).any():
-            flat = array("d")
-            for boxes in boxes_N:
-                flat.fromlist(boxes)
-            return np.frombuffer(flat).reshape(-1, 4), lengths_N // 4, np.zeros(len(lengths_N), dtype=bool)
-    except (TypeError, OverflowError):
-        pass
-    lists = [_numbers(boxes) for boxes in boxes_N]
-    lengths_N = np.array(list(map(len, lists)), dtype=np.int64)
-    whole = (number for numbers in lists for number in numbers[: len(numbers) // 4 * 4])
-    return np.array(list(whole), dtype=np.float64).reshape(-1, 4), lengths_N // 4, lengths_N % 4 != 0
+    flat, counts, odd = array("d"), [], []
+    for boxes in boxes_N:
+        try:
+            numbers = array("d", boxes)
+        except (TypeError, OverflowError):  # no flat list of numbers
+            numbers = array("d", _numbers(boxes))
+        count = len(numbers) // 4
+        flat.extend(numbers[: 4 * count])
+        counts.append(count)
+        odd.append(len(numbers) > 4 * count)
+    return np.frombuffer(flat).reshape(-1, 4), np.array(counts, dtype=np.int64), np.array(odd, dtype=bool)
 
 
 def _numbers(boxes: Any) -> list[float]:
@@ -242,8 +193,6 @@ def _flaws(
 ) -> list[str | None]:
     flaw_N: list[str | None] = [None if name else "unknown action" for name in action_N]
     wrong_N = click_N & ~_on_screen(position_N2)
-    if not wrong_N.any() and (not len(boxes_B4) or (boxes_B4.max() <= LARGEST and boxes_B4.min() > -math.inf)):
-        return flaw_N
     with np.errstate(invalid="ignore"):
         pixels_N = click_N & (position_N2 > LARGEST).any(axis=1)
         pixels_B = (boxes_B4 > LARGEST).any(axis=1)
@@ -273,21 +222,17 @@ def _on_screen(position_N2: Floats) -> np.ndarray[Any, Any]:
 
 def _names(id_N: Sequence[Any], text_N: Sequence[Any], touch_N2: Floats, lift_N2: Floats) -> tuple[list[str], int]:
     """The actions of steps, empty if unknown; and how many have a number and a text that disagree."""
-    try:
-        found_N = [_USUAL.get(pair, "") for pair in zip(id_N, text_N, strict=True)]
-    except TypeError:  # a list or an object instead of a number or text
-        found_N = [""] * len(id_N)
+    found_N: list[str] = []
     clashes = 0
-    for place, name in enumerate(found_N):
-        if not name:
-            number, stated = _whole(id_N[place]), _stated(text_N[place])
-            found_N[place] = _name(number, stated, touch_N2[place], lift_N2[place])
-            clashes += bool(stated) and number in _NUMBERS and found_N[place] != stated
+    for place, (id, text) in enumerate(zip(id_N, text_N, strict=True)):
+        number, stated = _whole(id), _stated(text)
+        found_N.append(_name(number, stated, touch_N2[place], lift_N2[place]))
+        clashes += bool(stated) and number in _NUMBERS and found_N[-1] != stated
     return found_N, clashes
 
 
 def _name(number: int | None, stated: str, touch: Floats, lift: Floats) -> str:
-    """The action of unusual values; empty if it is unknown. The number decides, but the text which gesture it is."""
+    """The action of a step; empty if it is unknown. The number decides, but the text which gesture it is."""
     if number == _DUAL_POINT:
         return stated if stated in _GESTURES else _gesture(touch, lift)
     return _BY_ID.get(number or -1) or stated or _SCROLLS_BY_ID.get(-1 if number is None else number, "")

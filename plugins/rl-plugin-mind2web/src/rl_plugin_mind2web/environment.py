@@ -1,30 +1,30 @@
-"""The environment ``mind2web``, and the reward that depends on its next step."""
+"""The environment and the rewards of Mind2Web."""
 
 from __future__ import annotations
 
-from rlcore_gui.environment import GuiEnvironment, GuiEnvironmentConfig
-from rlcore_gui.history_summary import HistorySummaryReward
+from rlcore_gui.environment import GuiEnvironment
+from rlcore_gui.rewards import ActionReward, FormatReward, HistorySummaryReward, WeightedReward
 
-from rl_plugin_mind2web.benchmark import MIND2WEB
-
-
-class EnvironmentConfig(GuiEnvironmentConfig):
-    """``[environment]``: a single step or a recorded episode, as the data set provides it (``data.episodes``)."""
-
-    id: str = "mind2web"
-    """Id of the environment."""
+from rl_plugin_mind2web.benchmark import BENCHMARK
 
 
-class Mind2WebScreens(GuiEnvironment):
+class Screens(GuiEnvironment):
     """Recorded screens of Mind2Web."""
 
-    benchmark = MIND2WEB
+    benchmark = BENCHMARK
 
 
-class Mind2WebHistorySummary(HistorySummaryReward):
+class Reward(WeightedReward):
+    """The recommended reward."""
+
+    benchmark = BENCHMARK
+
+
+class HistorySummary(HistorySummaryReward):
     """The reward of a history summary."""
 
-    benchmark = MIND2WEB
+    benchmark = BENCHMARK
 
 
-__all__ = ["EnvironmentConfig", "Mind2WebHistorySummary", "Mind2WebScreens"]
+action_reward = ActionReward(BENCHMARK)
+format_reward = FormatReward(BENCHMARK)

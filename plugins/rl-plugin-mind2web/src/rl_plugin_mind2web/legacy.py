@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlcore_gui.legacy import LegacyAction, form, parse_action
+from rlcore_gui.legacy import LegacyAction, parts
 from rlcore_gui.rewards import AnswerReward, AnswerScore
 from rlcore_gui.steps import GuiStep
 
@@ -12,13 +12,9 @@ def score_legacy(text: str, step: GuiStep) -> AnswerScore:
 
     The action is 1.5 for the right name at the right place, and 1 for the right name anywhere. The value is ignored.
     """
-    found = parse_action(text)
-    action = 0.0 if found is None else _action(found, step)
-    action_format, think_format = float(found is not None), form(text)
-    return AnswerScore(
-        value=action + 0.1 * (action_format + think_format),
-        components={"action": action, "action_format": action_format, "think_format": think_format},
-    )
+    found = parts(text, lambda action: _action(action, step))
+    value = found["action"] + 0.1 * (found["action_format"] + found["think_format"])
+    return AnswerScore(value=value, components=found)
 
 
 def _action(found: LegacyAction, step: GuiStep) -> float:

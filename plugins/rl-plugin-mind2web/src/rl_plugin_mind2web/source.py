@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from rlcore_gui.actions import DECIMALS
-from rlcore_gui.screenshots import Flaw, Size
-from rlcore_gui.sources import Columns, SourceEpisode, UnreadableEpisode, texts_column
+from rlcore_gui.prepare.screenshots import Flaw, Size
+from rlcore_gui.prepare.sources import Columns, SourceEpisode, UnreadableEpisode, texts_column
 
 from rl_plugin_mind2web.actions import ACTIONS
 

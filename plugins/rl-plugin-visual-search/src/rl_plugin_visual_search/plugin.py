@@ -66,7 +66,7 @@ def rlcore_rollouts_scored(run: Any, step: int, purpose: str, groups: Sequence[G
     """Write the results of evaluations, in runs with ``observers = ["visual-search"]``."""
     if purpose != "evaluation":
         return None
-    from rl_plugin_visual_search.evaluation.observer import evaluated
+    from rl_plugin_visual_search.evaluation.results import evaluated
 
     return evaluated(run, step, groups)
 

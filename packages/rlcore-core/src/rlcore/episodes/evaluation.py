@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rlcore.types import Group, RolloutRequest, Task
+from rlcore.types import Group, RolloutRequest, Task, Trajectory
 
 if TYPE_CHECKING:
     from rlcore.config.schema import RunConfig
@@ -120,6 +120,17 @@ def summarise(groups: Sequence[Group], *, success: float = 1.0) -> Summary:
         tool_calls=_mean([float(sum(len(m.tool_calls) for m in written)) for written in messages]) or 0.0,
         errors=list(dict.fromkeys(str(t.failure) for t in everything if t.failure))[:3],
     )
+
+
+def distinct(groups: Iterable[Group]) -> Iterator[tuple[Task, Trajectory]]:
+    """Yield the trajectories of groups with their tasks, in order. One that is repeated counts once."""
+    seen: set[tuple[str, int]] = set()
+    for group in groups:
+        for trajectory in group.trajectories:
+            key = group.task.key, trajectory.sibling
+            if key not in seen:
+                seen.add(key)
+                yield group.task, trajectory
 
 
 def by_environment(groups: Sequence[Group]) -> dict[str, list[Group]]:

@@ -19,30 +19,42 @@ RESULTS = "results"
 
 
 def write_results(
-    run: Any, name: str, step: int, groups: Sequence[Group], content: Mapping[str, Any], facts: Facts
+    run: Any,
+    name: str,
+    step: int,
+    groups: Sequence[Group],
+    content: Mapping[str, Any],
+    *,
+    title: str,
+    rows: Sequence[tuple[str, str]],
 ) -> None:
-    """Write the results of an evaluation.
+    """Write the results of an evaluation, with the model, the recipe and the temperature of the run.
 
     In training, the file is ``results/evaluation-NNNNNN.json`` of the run directory, beside the sheet that rlcore
     writes. Otherwise, ``results.json``, ``sheet.html`` and ``config.toml`` are in a new folder beside the runs.
 
     Args:
         run: a `rlcore.session.session.RunSession`
-        name: tag of the new folder
+        name: of what is evaluated, for the new folder
         step: of the training
         groups: the scored groups
         content: the results as plain data
-        facts: the head of the sheet
+        title: of the sheet
+        rows: the results in the header of the sheet
 
     Raises:
         UserError: a file cannot be written.
     """
+    evaluation = run.config.evaluation
+    whose = {"model": run.model_name, "recipe": run.recipe}
+    content = {**whose, "step": step, "temperature": evaluation.temperature, **content}
     if run.directory is not None:
         _write(run.directory.path / RESULTS / f"evaluation-{step:06d}.json", content)
         return
-    folder = new_folder(Path(run.config.runs).expanduser(), name)
+    folder = new_folder(Path(run.config.runs).expanduser(), f"evaluation-{name}")
     _write(folder / "results.json", content)
     write_whole(folder / "config.toml", run.resolved.text())
+    facts = Facts(title=title, rows=[*whose.items(), *rows], success=evaluation.success)
     write_sheet(folder / "sheet.html", groups, facts, notes_of_plugins(run.registry))
     run.say(f"written   {folder}: results.json, sheet.html")
 

@@ -13,7 +13,7 @@ from rlcore_gui.answers import Answer
 from rlcore_gui.dataset import LABEL
 from rlcore_gui.drawn.pictures import picture
 from rlcore_gui.drawn.screens import NAMES, SIDE, Screen, ScreenKind, center, draw_screen
-from rlcore_gui.pseudo_labels import PROGRESS, REASONING, SUMMARY
+from rlcore_gui.prepare.pseudo_labels import PROGRESS, REASONING, SUMMARY
 from rlcore_gui.steps import GuiStep
 
 Boxes = Literal["elements", "target", "none"]

@@ -4,6 +4,6 @@
 """
 
 from rlcore_gui.labels.config import LabelTable, SourceLabelTable
-from rlcore_gui.labels.sections import StepLabels
+from rlcore_gui.labels.prompt import StepLabels
 
 __all__ = ["LabelTable", "SourceLabelTable", "StepLabels"]

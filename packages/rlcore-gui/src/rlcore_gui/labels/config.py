@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field
 from rlcore.config.schema import LARGEST
 from rlcore.endpoints.options import EndpointTable
 
-from rlcore_gui.prepare_config import Files
+from rlcore_gui.prepare.config import Files
 
 
 def _lines(name: str) -> str:

@@ -20,10 +20,8 @@ from rlcore.atomic_files import whole
 from rlcore.errors import DataError, UserError
 from rlcore.json_files import json_lines, parse_json, to_line
 
-from rlcore_gui.labels.sections import StepLabels
-
-Key = tuple[str, int]
-"""The id of the episode, and the index of the step in it."""
+from rlcore_gui.labels.prompt import StepLabels
+from rlcore_gui.prepare.pseudo_labels import Key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +58,7 @@ class LabelFile:
         """Number of lines about a step that has another line."""
         self._records: dict[Key, Record] = {}
         self._end = -1
-        lines = self._read(repair=not read_only)
+        lines = self._read()
         asked_again = [key for key, record in self._records.items() if _is_asked_again(record, again)]
         for key in asked_again:
             del self._records[key]
@@ -110,20 +108,20 @@ class LabelFile:
             os.close(self._end)
             self._end = -1
 
-    def _read(self, *, repair: bool) -> int:
-        """Read the records, and repair the end of the file. Returns the number of lines."""
+    def _read(self) -> int:
+        """Read the records. Returns the number of lines, and one more if the last one must be written again."""
         if not self.path.exists():
             return 0
         lines = 0
-        with _told(self.path):
-            if repair:
-                _repair_end(self.path)
-            with self.path.open("rb") as file, _lines_told(self.path):
-                for number, line in json_lines(file):
-                    if not line.endswith(b"\n") and not repair:
-                        break
-                    lines += 1
+        with _told(self.path), self.path.open("rb") as file, _lines_told(self.path):
+            for number, line in json_lines(file):
+                lines += 1
+                try:
                     self._keep(_record(line, f"{self.path}:{number}"))
+                except DataError:
+                    if line.endswith(b"\n"):  # other lines are those of a killed process
+                        raise
+                lines += not line.endswith(b"\n")
         return lines
 
     def _keep(self, record: Record) -> None:
@@ -173,27 +171,6 @@ def opened(path: Path, *, again: frozenset[str] | None, read_only: bool = False)
 
 def _is_asked_again(record: Record, again: frozenset[str] | None) -> bool:
     return record.labels is None and (again is None or record.failure in again)
-
-
-def _repair_end(path: Path) -> None:
-    """Complete or remove a last line without a line break, which a killed process left."""
-    with path.open("rb+") as file:
-        size = file.seek(0, os.SEEK_END)
-        begin, tail = size, b""
-        while begin > 0 and b"\n" not in tail:
-            step = min(begin, 65536)
-            begin -= step
-            file.seek(begin)
-            tail = file.read(step) + tail
-        last = tail[tail.rfind(b"\n") + 1 :]
-        if not last:
-            return
-        try:
-            _record(last, str(path))
-            file.seek(size)
-            file.write(b"\n")
-        except DataError:
-            file.truncate(size - len(last))
 
 
 def _record(line: bytes, where: str) -> Record:

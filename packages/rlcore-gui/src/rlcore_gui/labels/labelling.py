@@ -19,9 +19,8 @@ from rlcore.runs.progress import Meter, PrintedProgress
 
 from rlcore_gui.actions import ActionTable
 from rlcore_gui.labels.config import LabelTable
-from rlcore_gui.labels.estimate import estimate
 from rlcore_gui.labels.file import LabelFile, opened
-from rlcore_gui.labels.work import Tally, Work, count_work
+from rlcore_gui.labels.work import Tally, Work, count_work, estimate
 from rlcore_gui.steps import GuiStep
 
 Episodes = Callable[[], Iterable[Sequence[GuiStep]]]

@@ -8,17 +8,15 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
 
 from rlcore.errors import DataError
 
-from rlcore_gui import json_stream
 from rlcore_gui.actions import Action, ActionTable
 from rlcore_gui.labels.config import SourceLabelTable
 from rlcore_gui.labels.labelling import label
-from rlcore_gui.screenshots import ImageFolder
-from rlcore_gui.sources import Source, SourceEpisode, UnreadableEpisode
+from rlcore_gui.prepare.screenshots import ImageFolder
+from rlcore_gui.prepare.sources import Source, SourceEpisode, episodes, step_numbers
 from rlcore_gui.steps import GuiStep
 
 
@@ -28,9 +26,10 @@ def label_source(config: SourceLabelTable, source: Source, table: ActionTable, *
     Raises:
         DataError: a file or the folder of images cannot be read, or no episode can.
     """
-    episodes = RecordedEpisodes(source, config)
-    summary = label(config, episodes, table, screen=screen)
-    return {"episodes": episodes.readable, **_unreadable(episodes.unreadable), **summary}
+    recorded = RecordedEpisodes(source, config)
+    summary = label(config, recorded, table, screen=screen)
+    unreadable = {f"unreadable episodes: {reason}": count for reason, count in recorded.unreadable.items()}
+    return {"episodes": recorded.readable, **unreadable, **summary}
 
 
 class RecordedEpisodes:
@@ -48,27 +47,23 @@ class RecordedEpisodes:
         """Read the episodes."""
         self.readable = 0
         self.unreadable.clear()
-        for path in self._paths:
-            for key, item in json_stream.items(path):
-                try:
-                    episode = self._source.episode(key, item, name=path.stem)
-                except UnreadableEpisode as error:
-                    self.unreadable[str(error)] += 1
-                    continue
-                self.readable += 1
-                yield self._steps(episode)
+        for episode in episodes(
+            self._source, self._paths, unreadable=lambda reason, _: self.unreadable.update([reason])
+        ):
+            self.readable += 1
+            yield self._steps(episode)
         if not self.readable:
             found = ", ".join(f"{count} times {reason}" for reason, count in self.unreadable.most_common())
             where = ", ".join(map(str, self._paths))
             raise DataError("the source must contain episodes", found=found or "no items", where=where)
 
+    def _skip(self, reason: str, place: str) -> None:
+        self.unreadable[reason] += 1
+
     def _steps(self, episode: SourceEpisode) -> Sequence[GuiStep]:
         sizes_N = self._folder.sizes(episode.images)
         columns = self._source.columns(episode.steps, sizes_N)
-        indices_N = columns.index_N
-        increasing = all(before < index for before, index in pairwise(indices_N))
-        if not increasing or indices_N[0] < 0:
-            indices_N = list(range(len(indices_N)))
+        indices_N = step_numbers(columns.index_N)
         return [
             GuiStep(
                 row_id=f"{self._source.dataset}/{episode.id}/{index}",
@@ -87,7 +82,3 @@ class RecordedEpisodes:
 def _action(name: str, value: str | None, position: Sequence[float]) -> Action:
     x, y = position
     return Action(name=name, value=value, position=None if math.isnan(x) or math.isnan(y) else (x, y))
-
-
-def _unreadable(reasons: Mapping[str, int]) -> Mapping[str, int]:
-    return {f"unreadable episodes: {reason}": count for reason, count in reasons.items()}

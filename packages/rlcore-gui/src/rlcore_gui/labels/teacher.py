@@ -14,11 +14,18 @@ from rlcore.redaction import redact
 
 from rlcore_gui.actions import Action, ActionTable
 from rlcore_gui.labels.config import LabelTable
-from rlcore_gui.labels.file import Key, LabelFile, Record
+from rlcore_gui.labels.file import LabelFile, Record
 from rlcore_gui.labels.pictures import sent_picture
-from rlcore_gui.labels.prompt import question, request_messages, system_prompt
-from rlcore_gui.labels.sections import StepLabels, UnreadableSections, read_sections
+from rlcore_gui.labels.prompt import (
+    StepLabels,
+    UnreadableSections,
+    question,
+    read_sections,
+    request_messages,
+    system_prompt,
+)
 from rlcore_gui.labels.work import Tally, key_of
+from rlcore_gui.prepare.pseudo_labels import Key
 from rlcore_gui.steps import GuiStep
 
 MOST_FAILED = 24

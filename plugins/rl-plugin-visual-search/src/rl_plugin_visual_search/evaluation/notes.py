@@ -7,7 +7,7 @@ import re
 from rlcore.report import TurnNote
 from rlcore.types import Task, Trajectory, Turn
 
-from rl_plugin_visual_search.evaluation.answered import is_question
+from rl_plugin_visual_search.evaluation.results import is_question
 from rl_plugin_visual_search.grammar import parse
 from rl_plugin_visual_search.observations import ERROR, PICTURES, TEXT
 from rl_plugin_visual_search.prompts import with_options

@@ -1,21 +1,94 @@
-"""The results of an evaluation: accuracy by type with intervals, and how tools were used.
+"""Writes the results of every evaluation, in runs whose ``observers`` name the plugin.
 
-The accuracy of k samples (avg@k) is the mean over questions of the share of right samples. Samples of one question are
-not independent, so intervals count questions as trials, and are on the safe side for k > 1.
+They are the accuracy by type with intervals, and how tools were used. The accuracy of k samples (avg@k) is the mean
+over questions of the share of right samples. Samples of one question are not independent, so intervals count questions
+as trials, and are on the safe side for k > 1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from rlcore.console.wording import counted
-from rlcore.episodes.evaluation import wilson
+from rlcore.episodes.evaluation import distinct, wilson
+from rlcore.report import write_results
+from rlcore.types import Group, Task, Trajectory
 
-from rl_plugin_visual_search.evaluation.answered import Answered
+from rl_plugin_visual_search.grammar import parse
 
+OTHER = "other"
+"""The type of a question without one."""
 OVERALL, MEAN = "overall", "mean of types"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """An episode about one question."""
+
+    task_id: str
+    sample: int
+    """Index of the episode among those of the same question."""
+    category: str
+    data_source: str
+    question: str
+    expected: str
+    given: str | None
+    """The last boxed answer; None without one."""
+    reward: float | None
+    """None if the episode is not scored."""
+    right: bool | None
+    """Whether the reward reaches ``evaluation.success``; None if the episode is not scored."""
+    turns: int
+    calls: int
+    """Executed blocks of code, or calls of the zoom tool."""
+    errors: int
+    """Calls that failed or ran into the time limit."""
+    pictures: int
+    """Pictures that tools have shown."""
+    stop: str
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the record of the results file."""
+        return asdict(self)
+
+
+def is_question(task: Task) -> bool:
+    """Whether a task is of this plugin's dataset."""
+    return "question" in task.fields and "coordinates" in task.fields
+
+
+def answered(groups: Sequence[Group], *, success: float) -> Iterator[Answered]:
+    """Yield the episodes of the groups about questions, in order. An episode that is repeated counts once.
+
+    Args:
+        groups: scored groups, of which those of other datasets are left out
+        success: minimum reward of a right answer
+    """
+    for task, one in distinct(groups):
+        if is_question(task):
+            yield _of(task, one, success)
+
+
+def _of(task: Task, one: Trajectory, success: float) -> Answered:
+    fields, counts = task.fields, one.metrics
+    return Answered(
+        task_id=task.key,
+        sample=one.sibling,
+        category=str(fields.get("category") or fields.get("data_source") or OTHER),
+        data_source=str(fields.get("data_source") or ""),
+        question=str(fields["question"]),
+        expected=str(fields.get("answer", "")),
+        given=parse(one.final_response).answer,
+        reward=one.reward,
+        right=None if one.reward is None else one.reward >= success,
+        turns=sum(turn.kind == "policy" for turn in one.turns),
+        calls=int(counts.get("tool_calls", 0)),
+        errors=int(counts.get("tool_errors", 0) + counts.get("tool_timeouts", 0)),
+        pictures=int(counts.get("tool_images", 0)),
+        stop=str(one.stop),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,4 +238,44 @@ def _mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-__all__ = ["Accuracy", "Results", "ToolUse", "lines_of", "metrics_of", "results_of", "table_of", "title_of"]
+def evaluated(run: Any, step: int, groups: Sequence[Group]) -> Mapping[str, float]:
+    """Write the results of an evaluation (see `write_results`), print them, and return the metrics.
+
+    Args:
+        run: a `rlcore.session.session.RunSession`
+        step: of the training
+        groups: the scored groups
+
+    Returns:
+        The metrics as ``visual-search/…``; empty if no task is a question about pictures.
+    """
+    evaluation = run.config.evaluation
+    found = list(answered(groups, success=evaluation.success))
+    if not found:
+        return {}
+    results = results_of(found)
+    run.say(*lines_of(results))
+    content = {
+        "seed": run.config.seed,
+        "option_seed": getattr(run.resolved.options.get("data"), "option_seed", None),
+        "samples": evaluation.samples,
+        "intervals": "95 % Wilson intervals, with questions as independent trials",
+        **results.as_json(),
+        "episodes": [each.as_json() for each in found],
+    }
+    rows = [("results", title_of(results)), *table_of(results)]
+    write_results(run, "visual-search", step, groups, content, title="Evaluation of visual search", rows=rows)
+    return metrics_of(results)
+
+
+__all__ = [
+    "Accuracy",
+    "Results",
+    "ToolUse",
+    "answered",
+    "evaluated",
+    "is_question",
+    "lines_of",
+    "metrics_of",
+    "results_of",
+]

@@ -1,19 +1,22 @@
-"""What a data set states about its recorded episodes, in a form that `rlcore_gui.preparing` completes and writes.
+"""What a data set states about its recorded episodes, which `rlcore_gui.prepare.pipeline` completes and writes.
 
 Axes: ``N`` the steps of some episodes, in order; ``B`` all boxes of these steps, one after the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rlcore_gui.screenshots import Flaw, Size
+from rlcore_gui.prepare.json_stream import items
+from rlcore_gui.prepare.screenshots import Flaw, Size
 
 Floats = npt.NDArray[np.float64]
 
@@ -87,6 +90,41 @@ class Source(Protocol):
         ...
 
 
+def episodes(
+    source: Source,
+    paths: Sequence[Path],
+    *,
+    unreadable: Callable[[str, str], object],
+    read: Callable[[int], object] | None = None,
+) -> Iterator[SourceEpisode]:
+    """Yield the episodes of source files.
+
+    Args:
+        source: the format
+        paths: the files, in order
+        unreadable: called with the reason and the place of an item that is no episode
+        read: called with the number of bytes of each block that was read
+
+    Raises:
+        DataError: a file cannot be read.
+    """
+    number = 0
+    for path in paths:
+        for key, item in items(path, read=read):
+            number += 1
+            try:
+                yield source.episode(key, item, name=path.stem)
+            except UnreadableEpisode as error:
+                unreadable(str(error), f"{path.stem}, episode {number}")
+
+
+def step_numbers(stated: Sequence[int]) -> Sequence[int]:
+    """The numbers of an episode's steps: as the source states them if they increase from 0 or more, or else counted."""
+    if stated[0] >= 0 and all(before < number for before, number in pairwise(stated)):
+        return stated
+    return range(len(stated))
+
+
 def points_column(points_N2: Floats) -> pa.FixedSizeListArray:
     """Points as a column. One that is not a number is null."""
     missing = pa.array(~np.isfinite(points_N2).all(axis=1))
@@ -101,4 +139,14 @@ def texts_column(texts_N: Sequence[str | None]) -> pa.StringArray:
         return pa.array([text and text.encode("utf-8", "replace").decode() for text in texts_N], pa.string())
 
 
-__all__ = ["Columns", "Floats", "Source", "SourceEpisode", "UnreadableEpisode", "points_column", "texts_column"]
+__all__ = [
+    "Columns",
+    "Floats",
+    "Source",
+    "SourceEpisode",
+    "UnreadableEpisode",
+    "episodes",
+    "points_column",
+    "step_numbers",
+    "texts_column",
+]

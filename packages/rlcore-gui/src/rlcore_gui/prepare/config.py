@@ -17,7 +17,7 @@ def as_list(value: object) -> object:
 Files = Annotated[list[str], BeforeValidator(as_list), Field(min_length=1)]
 
 
-class PrepareConfig(Table):
+class PrepareTable(Table):
     """Keys that data sets share. Their names in earlier scripts are accepted as ``--name value``."""
 
     FLAGS: ClassVar[Mapping[str, str]] = {
@@ -57,4 +57,4 @@ class PrepareConfig(Table):
         return memory
 
 
-__all__ = ["Files", "PrepareConfig", "as_list"]
+__all__ = ["Files", "PrepareTable", "as_list"]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from rlcore.console.wording import counted
 from rlcore.errors import DataError
 
-from rlcore_gui.pseudo_labels import PseudoLabels
+from rlcore_gui.prepare.pseudo_labels import PseudoLabels
 
 EXAMPLES = 3
 LABEL_FLAWS = ("null", "repeated", "unreadable", "without a summary")
@@ -21,14 +21,10 @@ class Report:
 
     def __init__(self, *, labels: PseudoLabels | None = None, memory: bool = False) -> None:
         self.labels, self.memory = labels, memory
-        self.items = 0
-        """Items of the source files so far."""
         self.rows = 0
         self._groups: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        self._skipped: defaultdict[str, list[str]] = defaultdict(list)
-        self._unreadable: defaultdict[str, list[str]] = defaultdict(list)
-        self._notes: defaultdict[str, list[str]] = defaultdict(list)
-        self._counts: Counter[tuple[str, str]] = Counter()
+        self._counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self._examples: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
         self._labelled: Counter[bool] = Counter()
         self._remembered: Counter[bool] = Counter()
 
@@ -42,20 +38,19 @@ class Report:
 
     def skip(self, reason: str, row_id: str) -> None:
         """Count a step that is no row."""
-        self._count("skipped", self._skipped, reason, row_id)
+        self._count("skipped", reason, row_id)
 
     def unreadable(self, reason: str, place: str) -> None:
         """Count an item of a source file that is no episode."""
-        self._count("unreadable", self._unreadable, reason, place)
+        self._count("unreadable", reason, place)
 
     def note(self, what: str, example: str) -> None:
         """Count something unusual that is no error."""
-        self._count("note", self._notes, what, example)
+        self._count("note", what, example)
 
     def add_notes(self, notes: Mapping[str, int]) -> None:
         """Count unusual steps of a chunk."""
-        for what, count in notes.items():
-            self._counts["note", what] += count
+        self._counts["note"].update(notes)
 
     def label(self, found: bool) -> None:
         """Count a row with or without a label of its own."""
@@ -69,7 +64,7 @@ class Report:
         """Raise `DataError` if no step can be used, no label belongs to a step, or, if strict, anything was wrong."""
         steps = sum(counts["steps"] for counts in self._groups.values())
         if not self.rows:
-            found = "; ".join(self._lines("skipped", self._skipped) + self._lines("unreadable", self._unreadable))
+            found = "; ".join(self._lines("skipped") + self._lines("unreadable"))
             raise DataError(
                 "no step can be used",
                 found=found or counted(steps, "step"),
@@ -84,7 +79,7 @@ class Report:
                 fix="use the labels of these episodes: annotation_id must be the id of an episode, step_id its step",
             )
         if strict:
-            wrong = self._lines("skipped", self._skipped) + self._lines("unreadable", self._unreadable)
+            wrong = self._lines("skipped") + self._lines("unreadable")
             if self.labels is not None and (flaws := self._label_flaws()):
                 wrong.append(f"labels: {flaws}")
             if self._remembered[False]:
@@ -101,10 +96,10 @@ class Report:
             for group, counts in self._groups.items():
                 rows, steps, episodes = (counted(counts[f"{word}s"], word) for word in ("row", "step", "episode"))
                 table[f"  {group or '(no group)'}"] = f"{rows} of {steps} in {episodes}"
-        table["not rows, kept in the history"] = "; ".join(self._lines("skipped", self._skipped)) or "none"
-        if unreadable := self._lines("unreadable", self._unreadable):
+        table["not rows, kept in the history"] = "; ".join(self._lines("skipped")) or "none"
+        if unreadable := self._lines("unreadable"):
             table["not episodes"] = "; ".join(unreadable)
-        if notes := self._lines("note", self._notes):
+        if notes := self._lines("note"):
             table["notes"] = "; ".join(notes)
         if self.labels is not None:
             flaws = self._label_flaws()
@@ -125,19 +120,17 @@ class Report:
     def _none(found: Counter[bool]) -> bool:
         return bool(found[False]) and not found[True]
 
-    def _count(self, kind: str, examples: defaultdict[str, list[str]], reason: str, example: str) -> None:
-        self._counts[kind, reason] += 1
-        if len(examples[reason]) < EXAMPLES:
-            examples[reason].append(example)
+    def _count(self, kind: str, reason: str, example: str) -> None:
+        self._counts[kind][reason] += 1
+        if len(self._examples[kind, reason]) < EXAMPLES:
+            self._examples[kind, reason].append(example)
 
-    def _lines(self, kind: str, examples: Mapping[str, list[str]]) -> list[str]:
+    def _lines(self, kind: str) -> list[str]:
         lines = []
-        for (counted_kind, reason), count in self._counts.most_common():
-            if counted_kind == kind and count:
-                shown = ", ".join(examples.get(reason, ()))
-                lines.append(
-                    f"{reason}: {count:,}" + (f" ({shown}{', ...' if count > EXAMPLES else ''})" if shown else "")
-                )
+        for reason, count in self._counts[kind].most_common():
+            examples = ", ".join(self._examples[kind, reason])
+            more = ", ..." * (count > EXAMPLES)
+            lines += [f"{reason}: {count:,}" + (f" ({examples}{more})" if examples else "")] if count else []
         return lines
 
 

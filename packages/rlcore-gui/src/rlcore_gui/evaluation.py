@@ -1,23 +1,26 @@
-"""The results of an evaluation: metrics with intervals, separately for each kind of memory.
+"""Writes the results of every evaluation, in runs whose ``observers`` name the plugin: metrics with intervals.
 
-A memory that a teacher wrote knows the recorded actions, so its scores are higher than those of an agent that has only
-its own summaries. They are never mixed.
+They are separate for each kind of memory. A memory that a teacher wrote knows the recorded actions, so its scores are
+higher than those of an agent that has only its own summaries. They are never mixed.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from rlcore.console.wording import counted
-from rlcore.episodes.evaluation import wilson
+from rlcore.episodes.evaluation import distinct, wilson
+from rlcore.report import write_results
+from rlcore.types import Group
 
-from rlcore_gui.benchmark import Benchmark
-from rlcore_gui.evaluation.answered import Answered
-from rlcore_gui.metrics import Metrics, StepScores, mean_of_parts
-from rlcore_gui.tasks import MEMORIES, Memory
+from rlcore_gui.answers import ParsedAnswer, parse
+from rlcore_gui.benchmark import Benchmark, Metrics, StepScores, mean_of_parts
+from rlcore_gui.rewards import answers
+from rlcore_gui.steps import GuiStep
+from rlcore_gui.tasks import MEMORIES, GuiTask, Memory
 
 MEMORY_TEXTS: Mapping[Memory, str] = {
     "none": "without memory",
@@ -25,6 +28,66 @@ MEMORY_TEXTS: Mapping[Memory, str] = {
     "oracle": "with a teacher's summaries as memory, which know the recorded actions",
     "own": "with the agent's own summaries as memory",
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """A step, and an answer to it."""
+
+    step: GuiStep
+    memory: Memory
+    task_id: str
+    sample: int
+    """Index of the trajectory among those of the same task."""
+    text: str
+    """What the model wrote; empty if the episode ended before this step."""
+    answer: ParsedAnswer
+    scores: StepScores | None
+    """None if the episode failed, so that there is nothing to judge."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the record of the results file."""
+        return {
+            "row_id": self.step.row_id,
+            "episode_id": self.step.episode_id,
+            "step_index": self.step.step_index,
+            "group": self.step.group,
+            "task": self.step.task,
+            "memory": self.memory,
+            "sample": self.sample,
+            "expected": self.step.action.as_json(),
+            "given": self.answer.action and self.answer.action.as_json(),
+            "unreadable": self.answer.unreadable,
+            "summary": self.answer.summary,
+            "scores": None if self.scores is None else dict(self.scores.values),
+            "text": self.text,
+        }
+
+
+def answered(benchmark: Benchmark, groups: Sequence[Group]) -> Iterator[Answered]:
+    """Yield the answers to all steps of the groups that are tasks of this benchmark, in order.
+
+    A step that an episode did not reach has an empty answer. A trajectory that is repeated counts once.
+    """
+    for task, one in distinct(groups):
+        if task.fields.get("benchmark") != benchmark.name:
+            continue
+        known = GuiTask.of(task)
+        texts = answers(one, len(known.steps))
+        parsed = [parse(text, benchmark.table) for text in texts]
+        scores: Sequence[StepScores | None] = [None] * len(texts)
+        if one.scorable:
+            scores = benchmark.measure(parsed, known.steps)
+        for step, text, answer, score in zip(known.steps, texts, parsed, scores, strict=True):
+            yield Answered(
+                step=step,
+                memory=known.memory,
+                task_id=task.key,
+                sample=one.sibling,
+                text=text,
+                answer=answer,
+                scores=score,
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,16 +110,11 @@ class Results:
 
     def as_json(self) -> dict[str, Any]:
         """Return the part of the results file, without the single steps."""
-        return {
-            "episodes": self.episodes,
-            "steps": self.steps,
-            "samples": self.samples,
-            "not_scored": self.not_scored,
-            "unreadable": dict(self.unreadable),
-            "metrics": {
-                name: {"value": value, "interval": list(self.intervals[name])} for name, value in self.metrics.items()
-            },
+        plain = {name: value for name, value in asdict(self).items() if name not in ("memory", "intervals")}
+        metrics = {
+            name: {"value": value, "interval": list(self.intervals[name])} for name, value in self.metrics.items()
         }
+        return {**plain, "metrics": metrics}
 
 
 def results_of(benchmark: Benchmark, found: Sequence[Answered]) -> list[Results]:
@@ -143,4 +201,33 @@ def _size(found: Results) -> str:
     return f"{counted(found.steps, 'step')} of {counted(found.episodes, 'episode')}"
 
 
-__all__ = ["MEMORY_TEXTS", "Results", "facts_of", "lines_of", "metrics_of", "results_of"]
+def evaluated(benchmark: Benchmark, run: Any, step: int, groups: Sequence[Group]) -> Mapping[str, float]:
+    """Write the results of an evaluation (see `write_results`), print them, and return the metrics.
+
+    Args:
+        benchmark: the data set; tasks of others are left out
+        run: a `rlcore.session.session.RunSession`
+        step: of the training
+        groups: the scored groups
+
+    Returns:
+        The metrics as ``BENCHMARK/MEMORY/METRIC``; empty if no task is of this benchmark.
+    """
+    found = list(answered(benchmark, groups))
+    if not found:
+        return {}
+    results = results_of(benchmark, found)
+    run.say(*(line for each in results for line in lines_of(benchmark, each)))
+    content = {
+        "benchmark": benchmark.name,
+        "intervals": "95 % Wilson intervals, with episodes as independent trials",
+        "memory": {each.memory: each.as_json() for each in results},
+        "steps": [each.as_json() for each in found],
+    }
+    rows = [facts_of(benchmark, each) for each in results]
+    title = f"Evaluation of {benchmark.name}"
+    write_results(run, benchmark.name, step, groups, content, title=title, rows=rows)
+    return metrics_of(benchmark, results)
+
+
+__all__ = ["Answered", "Results", "answered", "evaluated", "facts_of", "lines_of", "metrics_of", "results_of"]

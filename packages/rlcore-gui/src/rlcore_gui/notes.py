@@ -10,7 +10,6 @@ from rlcore.types import Message, Task, Trajectory
 from rlcore_gui.actions import Action
 from rlcore_gui.answers import parse
 from rlcore_gui.benchmark import Benchmark
-from rlcore_gui.evaluation.answered import is_task_of
 from rlcore_gui.steps import Box, GuiStep
 from rlcore_gui.tasks import GuiTask
 
@@ -19,7 +18,7 @@ LONGEST_VALUE = 80
 
 def turn_notes(benchmark: Benchmark, task: Task, trajectory: Trajectory) -> list[TurnNote | None] | None:
     """The notes of a trajectory, one for each answer; None for a task of another data set."""
-    if not is_task_of(benchmark, task.fields.get("benchmark")):
+    if task.fields.get("benchmark") != benchmark.name:
         return None
     shown = GuiTask.of(task)
     steps, asked = iter(shown.steps), ""
