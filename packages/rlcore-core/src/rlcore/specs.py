@@ -208,8 +208,9 @@ class PolicySpec(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionModelSpec(Spec):
-    """A family of robot policies. ``target(config, folder)`` reads one as a
-    `rlcore_control.models.action_model.ActionModel`.
+    """A family of robot policies.
+
+    ``target(config, folder)`` reads one as a `rlcore_control.models.action_model.ActionModel`.
     """
 
     marks: frozenset[tuple[str, str]]
