@@ -265,7 +265,7 @@ def test_invalid_import_path_is_reported_before_start(
 def test_misspelt_name_gets_a_suggestion(
     mine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = ("run", "-p", "gsm8k-tools", "sampler.id=mine.py:Executer")
+    asked = ("run", "-p", "gsm8k-tools", "sampler.id=mine.py:Samplr")
     assert "did you mean 'Sampler'?" in rlcore(*asked, monkeypatch=monkeypatch, capsys=capsys)[1]
 
 
@@ -315,3 +315,14 @@ def test_module_beside_the_run_gets_a_hint(
     Path("uses.py").write_text("import mine\n", encoding="utf-8")
     asked = ("run", "-p", "gsm8k-tools", "trainer.id=uses.py:Trainer")
     assert f"PYTHONPATH={mine.parent}" in rlcore(*asked, monkeypatch=monkeypatch, capsys=capsys)[1]
+
+
+def test_an_attribute_of_the_wrong_type_is_named(
+    mine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine.write_text(f"{MINE}\n\nclass Listed(Echo):\n    action = ['chat']\n", encoding="utf-8")
+    asked = ("run", "-p", "gsm8k-tools", "environment.id=mine.py:Listed", "--dry-run")
+    status, printed = rlcore(*asked, monkeypatch=monkeypatch, capsys=capsys)
+    assert status == 2
+    assert "an attribute of environment 'mine.py:Listed' has the wrong type" in printed
+    assert "action is ['chat']" in printed

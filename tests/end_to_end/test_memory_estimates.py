@@ -61,7 +61,7 @@ def test_run_that_needs_too_much_memory_ends_before_a_model_is_loaded(
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a model was loaded")
 
-    monkeypatch.setattr("rlcore_trainer.controller.session.starting_policy", refuse)
+    monkeypatch.setattr("rlcore_trainer.controller.build.starting_policy", refuse)
     monkeypatch.setattr("rlcore.session.memory.memory_bytes", lambda: 3 * 2**29)
     monkeypatch.setattr("rlcore.session.memory.used_bytes", lambda: 0)
     runs = {"runs": str(tmp_path), "model": {"builder": {"layers": 30, "width": 256}}}

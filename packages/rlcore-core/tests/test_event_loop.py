@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import CancelledError
 from typing import TypeVar
 
 import pytest
@@ -160,3 +161,26 @@ def test_conformance_suite_runs_inside_a_loop(where: Callable[..., object]) -> N
     where(lambda: check_reward(never))
     task = Task(id="t", messages=(Message(role="user", content="1+1?"),))
     where(lambda: check_environment(Silent, tasks=[task], needs_oracle=False))
+
+
+def test_submitted_coroutines_run_while_the_caller_does_other_things() -> None:
+    with EventLoop() as loop:
+        first, second = loop.submit(double(1)), loop.submit(double(2))
+        assert (second.result(10), first.result(10)) == (4, 2)
+
+
+def test_closing_settles_what_was_submitted() -> None:
+    loop = EventLoop()
+    waiting = [loop.submit(asyncio.sleep(60)) for _ in range(3)]
+    loop.close()
+    assert all(isinstance(one.exception(), CancelledError) for one in waiting)
+    with pytest.raises(RuntimeError, match="closed"):
+        loop.run(double(1))
+
+
+def test_a_coroutine_cannot_wait_for_another_one_of_its_loop() -> None:
+    async def wait(loop: EventLoop) -> None:
+        loop.run(double(1))
+
+    with EventLoop() as loop, pytest.raises(RuntimeError, match="await the coroutine"):
+        loop.run(wait(loop))

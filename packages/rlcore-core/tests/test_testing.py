@@ -354,7 +354,7 @@ def test_plugin_whose_spec_has_a_field_of_the_wrong_type_is_rejected(
         "brief-rl", BRIEF.format(declared=f", rewards_silence=True, {field}").replace('summary="Short answers.", ', "")
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with pytest.raises(AssertionError, match=f"{field.partition('=')[0]} of the reward 'brief' is"):
+    with pytest.raises(AssertionError, match=f"reward 'brief' has the wrong type: {field.partition('=')[0]} is"):
         check_plugin("brief-rl", cases={"brief": [case("", 1.0), case("1234", 0.2)]})
 
 

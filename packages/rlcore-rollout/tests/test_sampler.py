@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import as_completed
+from concurrent.futures import CancelledError, as_completed
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -205,7 +205,7 @@ def test_closing_cancels_submitted_groups(open_sampler: Open, environment: type[
     while not environment.alive:
         time.sleep(0.01)
     sampler.close()
-    assert isinstance(group.exception(), asyncio.CancelledError)
+    assert isinstance(group.exception(), CancelledError)
     assert environment.alive == 0
 
 

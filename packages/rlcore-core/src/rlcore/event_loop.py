@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import Coroutine
-from concurrent.futures import Executor, Future, wait
+from concurrent.futures import CancelledError, Executor, Future, wait
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
@@ -28,33 +28,49 @@ class EventLoop:
         if threads is not None:
             self._loop.set_default_executor(cast(Any, threads))  # asyncio requires a ThreadPoolExecutor
         self._tasks: dict[Future[Any], asyncio.Task[Any]] = {}
-        self._closed = False
+        self._lock, self._closed = threading.Lock(), False
         self._thread = threading.Thread(target=self._serve, name="rlcore-event-loop", daemon=True)
         self._thread.start()
 
     def submit(self, coroutine: Coroutine[Any, Any, Value]) -> Future[Value]:
-        """Start a coroutine with the caller's context variables, and return its future result."""
+        """Start a coroutine with the caller's context variables, and return its future result.
+
+        If the loop is closed first, the result is a ``concurrent.futures.CancelledError``.
+
+        Raises:
+            RuntimeError: the loop is closed.
+        """
         result: Future[Value] = Future()
         context = contextvars.copy_context()
 
         def settle(task: asyncio.Task[Value]) -> None:
             del self._tasks[result]
             if task.cancelled():
-                result.set_exception(asyncio.CancelledError())
+                result.set_exception(CancelledError())
             elif (error := task.exception()) is not None:
                 result.set_exception(error)
             else:
                 result.set_result(task.result())
 
         def start() -> None:
+            if not result.set_running_or_notify_cancel():
+                coroutine.close()
+                return
             self._tasks[result] = task = self._loop.create_task(coroutine, context=context)
             task.add_done_callback(settle)
 
-        self._loop.call_soon_threadsafe(start)
+        with self._lock:  # what is started before the end of the loop is also cancelled by it
+            if self._closed:
+                coroutine.close()
+                raise RuntimeError("the event loop is closed")
+            self._loop.call_soon_threadsafe(start)
         return result
 
     def run(self, coroutine: Coroutine[Any, Any, Value]) -> Value:
         """Return the result of a coroutine. An interruption of the caller cancels it, and waits until it has ended."""
+        if threading.current_thread() is self._thread:
+            coroutine.close()
+            raise RuntimeError("a coroutine of an event loop cannot wait for another one of it: await the coroutine")
         result = self.submit(coroutine)
         try:
             return result.result()
@@ -78,10 +94,12 @@ class EventLoop:
 
     def close(self) -> None:
         """Cancel what still runs and close the loop. A second call does nothing."""
-        if not self._closed:
-            self._closed = True
-            self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self._loop.call_soon_threadsafe(self._loop.stop)
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
 
     def __enter__(self) -> Self:
         return self

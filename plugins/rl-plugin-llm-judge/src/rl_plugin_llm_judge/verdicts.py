@@ -19,7 +19,7 @@ Form = Literal["binary", "true-false", "graded"]
 _DECORATION = r"[\s*_`\"'>$\[({]*"
 _AFTER = r"[\s*_`\"'}$.!\])]*"
 _BEGINNING = re.compile(
-    r"[\W_]*(?:\d{1,2}[.)])?[\W_]*(?:(?:final|my|the|overall|so|thus|therefore|hence)[ ,]+){0,3}[\W_]*", re.IGNORECASE
+    r"[\W_]*(?:\d{1,2}[.)][\W_]*)?(?:(?:final|my|the|overall|so|thus|therefore|hence)[\W_]+){0,3}", re.IGNORECASE
 )
 """What may precede the marker of a verdict in its line."""
 _QUOTES = "\"'`\N{LEFT DOUBLE QUOTATION MARK}\N{LEFT SINGLE QUOTATION MARK}"
@@ -74,8 +74,8 @@ class VerdictParser:
         problem = f"there is no {self.marker!r} at the beginning of a line"
         for marker in markers:
             before = text[text.rfind("\n", 0, marker.start()) + 1 : marker.start()]
-            line = self._value.match(text, marker.end())
             if len(before) <= LONGEST_BEGINNING and _BEGINNING.fullmatch(before):
+                line = self._value.match(text, marker.end())
                 if line is None or not _REMARK.match(line["rest"]):
                     verdict, problem = None, f"the last {self.marker!r} has no value"
                 elif self._other.search(line["rest"]):

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -29,6 +30,8 @@ from rlcore.plugins.registry import Registry
 from rlcore.specs import ConfigAdapterSpec
 
 log = logging.getLogger("rlcore.plugins")
+MOST_KEYS = 100_000
+"""The most keys of a config adapter that are read."""
 ADAPTERS = "rlcore-compat"
 """The distribution with rlcore's own config adapters."""
 Value = TypeVar("Value")
@@ -177,7 +180,7 @@ def _assign(
         key, equals, _ = text.partition("=")
         key = key.strip()
         asked = adapters if equals and key not in known_keys else ()
-        claims = [each for each in asked if _ask(each[0], "claims", partial(each[1].claims, key), default=False)]
+        claims = [each for each in asked if _ask(each[0], "claims", partial(_claims, each[1], key), default=False)]
         if (offer := _select([offer for offer, _ in claims], f"the key {key}")) is None:
             own.append(text)
         else:
@@ -197,8 +200,12 @@ def _ask(offer: Offer, what: str, ask: Callable[[], Value], *, default: Value) -
         return default
 
 
+def _claims(adapter: OverrideAdapter, key: str) -> bool:
+    return bool(adapter.claims(key))
+
+
 def _keys(adapter: OverrideAdapter) -> list[str]:
-    return list(adapter.keys)
+    return [key for key in islice(adapter.keys, MOST_KEYS) if isinstance(key, str)]
 
 
 def _offers(registry: Registry) -> Iterator[tuple[Offer, ConfigAdapterSpec]]:

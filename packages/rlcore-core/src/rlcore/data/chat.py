@@ -179,8 +179,8 @@ def _json(path: Path) -> Iterator[tuple[int, Any]]:
     try:
         rows = parse_json(text)
     except ValueError as error:
-        message = "a .json file must contain one JSON list"
-        raise DataError(message, found=str(error), where=str(path), fix=fix) from None
+        where = f"{path}, line {error.lineno}" if isinstance(error, json.JSONDecodeError) else str(path)
+        raise DataError("a .json file must contain one JSON list", found=str(error), where=where, fix=fix) from None
     if not isinstance(rows, list):
         raise DataError("a .json file must contain a list of rows", found=short(text[:40]), where=str(path), fix=fix)
     decoder, place, line = json.JSONDecoder(), text.index("[") + 1, 1 + text.count("\n", 0, text.index("["))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,6 +113,6 @@ def _pickled_types(path: Path) -> set[str]:
             (pickle,) = [name for name in archive.namelist() if name.endswith("/data.pkl")]
             with archive.open(pickle) as file:
                 names = [name.decode() for name in _PICKLED.findall(file.read(MAX_BYTES))]
-    except (OSError, ValueError, zipfile.BadZipFile, RuntimeError):
+    except (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error):
         return set()
     return {_STORAGES.get(name, name) for name in names}

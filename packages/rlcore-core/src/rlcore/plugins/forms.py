@@ -1,9 +1,12 @@
-"""The form of the target of each kind: a class with certain methods, or a function."""
+"""The form of the target of each kind: a class with certain methods, or a function; the types of a spec's fields."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, get_type_hints
+
+from rlcore.plugin_calls import value_text
+from rlcore.specs import Spec
 
 METHODS: Mapping[str, tuple[str, ...]] = {
     "environment": ("reset", "step", "close"),
@@ -45,6 +48,17 @@ def mistake_in(kind: str, target: Any) -> tuple[str, str, str] | None:
         wanted = f"must be a function of ({CALLED[kind]}), or a class with __call__"
         return wanted, _described(target), "refer to the function or the class"
     return None
+
+
+def wrong_fields(spec: Spec) -> Iterator[str]:
+    """The fields of a spec that have the wrong type, with the reason."""
+    from pydantic import TypeAdapter, ValidationError  # most commands check no spec
+
+    for name, wanted in get_type_hints(type(spec)).items():
+        try:
+            TypeAdapter(wanted).validate_python(getattr(spec, name), strict=True)
+        except ValidationError as error:
+            yield f"{name} is {value_text(getattr(spec, name))}: {error.errors()[0]['msg']}"
 
 
 def _described(target: Any) -> str:

@@ -105,7 +105,11 @@ class Plugins:
             if hook == "rlcore_recipes":
                 registered = {offer.spec.id for offer in found}
                 for plugin in [plugin for plugin in self.all() if plugin.state is State.OK]:
-                    recipes = packaged_recipes(plugin)
+                    try:
+                        recipes = packaged_recipes(plugin)
+                    except OSError as error:
+                        self._break(plugin, f"its recipes cannot be read: {describe(error)}")
+                        continue
                     found += [Offer(spec=spec, plugin=plugin) for spec in recipes if spec.id not in registered]
             self._offers[hook] = found
         return self._offers[hook]

@@ -12,7 +12,7 @@ from rlcore.atomic_files import FREE_DISK_SPACE, is_full_disk
 from rlcore.errors import EnvironmentFailure, PluginError, RlcoreError, UserError, WriteError, did_you_mean
 from rlcore.plugin_calls import error_text, plugin_code, value_text
 from rlcore.plugins.discovery import Plugin, State, canonical, is_host
-from rlcore.plugins.forms import mistake_in
+from rlcore.plugins.forms import mistake_in, wrong_fields
 from rlcore.plugins.installed import HOOK_OWNERS, Offer, Plugins
 from rlcore.plugins.loading import load_attribute, pip_line, resource, source_line
 from rlcore.specs import CONTRACT_VERSION, AlgorithmSpec, EnvironmentSpec, Spec
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["load_attribute"]
 
 Value = TypeVar("Value")
+Specified = TypeVar("Specified", bound=Spec)
 
 
 class Kind(NamedTuple):
@@ -172,7 +173,8 @@ class Registry:
             return expected(id=id, target=id)
         target = self._import(kind, id, where=None, target=id, needs=())
         names = SPEC_ATTRIBUTES & {field.name for field in fields(expected)}
-        return expected(id=id, target=id, **{name: getattr(target, name) for name in names if hasattr(target, name)})
+        spec = expected(id=id, target=id, **{name: getattr(target, name) for name in names if hasattr(target, name)})
+        return _typed(spec, f"{_label(kind)} {id!r}")
 
     def load(self, kind: str, id: str) -> Any:
         """Import the target; for a recipe, its file (a `Traversable`).
@@ -298,7 +300,14 @@ def hosted_spec(id: str, python: str, variables: Mapping[str, str]) -> Environme
     if isinstance(said.get("modalities"), list):
         said["modalities"] = frozenset(said["modalities"])
     known: dict[str, Any] = {name: said[name] for name in said.keys() & HOSTED_ATTRIBUTES}
-    return EnvironmentSpec(id=id, target=absolute(id), **known)
+    return _typed(EnvironmentSpec(id=id, target=absolute(id), **known), f"environment {id!r}")
+
+
+def _typed(spec: Specified, what: str) -> Specified:
+    """A spec made from the attributes of a class. Raises `PluginError` if one has the wrong type."""
+    if wrong := next(wrong_fields(spec), None):
+        raise PluginError(f"an attribute of {what} has the wrong type", found=wrong, fix="change it")
+    return spec
 
 
 @cache

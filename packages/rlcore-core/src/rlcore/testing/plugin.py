@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import PurePath
-from typing import Any, get_type_hints
+from typing import Any
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from rlcore.abilities import DemonstrationDataset
 from rlcore.config.environments import SHARED, without_reserved
@@ -20,7 +20,7 @@ from rlcore.config.requirements import unmet
 from rlcore.config.resolve import resolve
 from rlcore.episodes.rewards import SelectedReward
 from rlcore.errors import DataError, RlcoreError
-from rlcore.plugin_calls import value_text
+from rlcore.plugins.forms import wrong_fields
 from rlcore.plugins.installed import Offer
 from rlcore.plugins.loading import HEAVY, load_attribute
 from rlcore.plugins.registry import KINDS, Registry
@@ -110,12 +110,8 @@ def _spec_is_sound(registry: Registry, kind: str, offer: Offer, findings: Findin
     pattern = r"[a-z0-9][a-z0-9.-]*(/[a-z0-9][a-z0-9.-]*)?" if kind == "recipe" else r"[a-z0-9][a-z0-9.-]*"
     findings.expect(re.fullmatch(pattern, spec.id) is not None, f"the id of the {what} is not kebab-case")
     findings.expect(bool(spec.summary) or isinstance(spec, AlgorithmSpec), f"the {what} has no summary")
-    for name, wanted in get_type_hints(type(spec)).items():
-        try:
-            TypeAdapter(wanted).validate_python(getattr(spec, name), strict=True)
-        except ValidationError as error:
-            found = f"{name} of the {what} is {value_text(getattr(spec, name))}"
-            findings.expect(False, f"{found}: {error.errors()[0]['msg']}")
+    for wrong in wrong_fields(spec):
+        findings.expect(False, f"a field of the {what} has the wrong type: {wrong}")
     try:
         target = registry.load(kind, spec.id)
         callable_kind = kind not in ("recipe", "config_adapter")
