@@ -89,7 +89,7 @@ def test_errors_show_the_place_and_the_reason(tmp_path: Path) -> None:
     path = written(tmp_path, json.dumps([[0] * 60_000, 1])[:-1] + ", x]")
     with pytest.raises(DataError) as error:
         list(items(path))
-    assert "'x]': lexical error" in str(error.value)
+    assert "'x]' after '0, 0, 0, 0, 0], 1, ': lexical error" in str(error.value)
     assert f"line 1, byte {path.stat().st_size - 2:,}" in str(error.value)
 
 
@@ -98,8 +98,13 @@ def test_large_items_are_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(json_stream, "LARGEST_ITEM", 100)
     assert len(list(items(written(tmp_path, json.dumps([[1] * 8] * 50))))) == 50
     for item in ([1] * 200, "x" * 200):
-        with pytest.raises(DataError, match="an item of at most 100 bytes"):
+        with pytest.raises(DataError, match="items of at most 100 bytes"):
             list(items(written(tmp_path, json.dumps([[1], item, [2]]))))
+
+
+def test_a_number_beyond_64_bits_is_shown(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="18446744073709551616.*integer overflow"):
+        list(items(written(tmp_path, '[["a", 18446744073709551616]]')))
 
 
 def test_missing_files_are_reported(tmp_path: Path) -> None:

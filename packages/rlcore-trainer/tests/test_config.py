@@ -92,7 +92,7 @@ def test_string_is_an_id(values: dict[str, Any], loss: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     ("steps", "tasks", "expected"),
-    [(7, 100, 7), ("1 pass", 10, 2), ("3 passes", 12, 9), ("3 passes", 15, 9), ("2 passes", 3, 2)],
+    [(7, 100, 7), ("1 pass", 10, 3), ("3 passes", 12, 9), ("3 passes", 15, 12), ("2 passes", 4, 2)],
 )
 def test_passes_over_the_tasks_become_whole_steps(steps: int | str, tasks: int, expected: int) -> None:
     assert PolicyGradientConfig(steps=steps, tasks_per_step=4).steps_of(tasks) == expected

@@ -325,7 +325,7 @@ class TokenSampler(Sampler, Protocol):
         """The renderer that the rollouts use."""
         ...
 
-    def submit(self, task: Task, key: RolloutKey, *, place: int = 0) -> Future[Group]:
+    def submit(self, task: Task, key: RolloutKey, *, place: int) -> Future[Group]:
         """Start the trajectories of a task; the last score ends the future. ``place`` is that of the task in a step."""
         ...
 

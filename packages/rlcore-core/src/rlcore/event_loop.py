@@ -80,6 +80,17 @@ class EventLoop:
                 wait([result])
             raise
 
+    def cancel(self) -> None:
+        """Cancel everything that was submitted, and wait until it has ended."""
+
+        async def others() -> None:
+            tasks = [task for task in self._tasks.values() if task is not asyncio.current_task()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+        self.run(others())
+
     def _cancel(self, result: Future[Any]) -> None:
         if (task := self._tasks.get(result)) is not None:
             task.cancel()

@@ -77,7 +77,7 @@ class PolicyGradientConfig(TrainerTable):
         """Return the number of steps of a run with this number of training tasks."""
         if isinstance(self.steps, int):
             return self.steps
-        return int(self.steps.split()[0]) * max(1, tasks // self.tasks_per_step)
+        return math.ceil(int(self.steps.split()[0]) * tasks / self.tasks_per_step)
 
 
 def share_of(ratio: float, steps: int) -> int:

@@ -44,7 +44,8 @@ def items(path: Path, *, read: Callable[[int], object] | None = None) -> Iterato
                 last = place if found else last
                 place += len(block)
                 if place - last > LARGEST_ITEM:
-                    raise _Wrong(f"an item of at most {LARGEST_ITEM:,} bytes")
+                    found = f"an item that begins near byte {last:,} and is larger"
+                    raise DataError(f"expected items of at most {LARGEST_ITEM:,} bytes", found=found, where=str(path))
                 if read is not None:
                     read(len(block))
                 yield from found
@@ -163,9 +164,11 @@ def _located(error: _Wrong, path: Path, file: BinaryIO, near: int) -> DataError:
             line += block.count(b"\n")
     except _Wrong:
         pass
-    file.seek(place)
-    shown = file.read(40).decode("utf-8", "replace")
-    found = f"{shown!r}{f': {error.reason}' * bool(error.reason)}" if shown else "the end of the file"
+    # The parser notices some errors, such as a number that is too large, only at the byte that follows.
+    file.seek(max(0, place - 20))
+    before, shown = file.read(min(20, place)).decode("utf-8", "replace"), file.read(40).decode("utf-8", "replace")
+    reason = f": {error.reason}" * bool(error.reason)
+    found = f"{shown!r}{f' after {before!r}' * bool(before)}{reason}" if shown else "the end of the file"
     where = f"{path}, line {line}, byte {place:,}"
     return DataError(f"expected {error.wanted}", found=found, where=where, fix="restore the file, or correct it there")
 

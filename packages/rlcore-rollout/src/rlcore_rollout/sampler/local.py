@@ -131,7 +131,7 @@ class LocalSampler:
             return self._client
         raise EngineError(f"the engine {self._rollout.engine!r} takes messages, not tokens")
 
-    def submit(self, task: Task, key: RolloutKey, *, place: int = 0) -> Future[Group]:
+    def submit(self, task: Task, key: RolloutKey, *, place: int) -> Future[Group]:
         """Start the trajectories of a task, and return their future group.
 
         Failures are stored in the trajectories.
@@ -139,7 +139,7 @@ class LocalSampler:
         Args:
             task: the task
             key: number and purpose of the trajectories, which key their randomness
-            place: position among the tasks of the key; the engine may use this order
+            place: position among the tasks of the key, which distinguishes them; the engine may use this order
         """
         return self._loop.submit(self._group(task, key, place, ended=lambda _: None))
 
@@ -173,10 +173,11 @@ class LocalSampler:
         return self._loop.run(self._generate(prompt, sampling, self._rollout.engine_timeout_s))
 
     def close(self) -> None:
-        """Close the engine and cancel the work of an interrupted `collect`. A second call does nothing."""
+        """Cancel what was submitted, and close the engine. A second call does nothing."""
         if self._closed:
             return
         self._closed = True
+        self._loop.cancel()
         try:
             for reward in self._rewards():
                 self._loop.run(reward.close())

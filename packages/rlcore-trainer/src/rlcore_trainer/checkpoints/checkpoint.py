@@ -6,7 +6,7 @@
         000040/                written as .000040.partial, flushed to disk, then renamed
             model/             a Hugging Face model folder or a peft adapter folder, with the tokenizer files
             optimiser.pt       state of the strategy and the trainer
-            collection.json    state of dynamic sampling: data position and carried groups; only if enabled
+            collection.json    position in the data, and groups that are carried over
             trainer.json       step, updates, best evaluation
             manifest.json      format, and the size and checksum of every file
         best -> 000040         by the metric of [checkpoint.best]; the latest on ties
@@ -78,7 +78,7 @@ class Checkpoints:
             progress: progress of the run
             policy: writes the folder ``model``
             state: state of the strategy and the trainer
-            collection: state of dynamic sampling, as plain JSON values
+            collection: position in the data, as plain JSON values
 
         Raises:
             WriteError: the checkpoint cannot be written.

@@ -34,7 +34,7 @@ class Resumable(Protocol):
         ...
 
     def collection(self) -> Mapping[str, Any]:
-        """Return the data position as plain JSON values; empty if it follows from the step."""
+        """Return the position in the data as plain JSON values; empty before the first step."""
         ...
 
 
