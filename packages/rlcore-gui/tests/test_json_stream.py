@@ -89,7 +89,7 @@ def test_errors_show_the_place_and_the_reason(tmp_path: Path) -> None:
     path = written(tmp_path, json.dumps([[0] * 60_000, 1])[:-1] + ", x]")
     with pytest.raises(DataError) as error:
         list(items(path))
-    assert "'x]' after '0, 0, 0, 0, 0], 1, ': lexical error" in str(error.value)
+    assert "'x]' after ' 0, 0, 0, 0, 0], 1, ': lexical error" in str(error.value)
     assert f"line 1, byte {path.stat().st_size - 2:,}" in str(error.value)
 
 

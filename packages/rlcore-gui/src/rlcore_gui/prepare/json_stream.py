@@ -44,8 +44,8 @@ def items(path: Path, *, read: Callable[[int], object] | None = None) -> Iterato
                 last = place if found else last
                 place += len(block)
                 if place - last > LARGEST_ITEM:
-                    found = f"an item that begins near byte {last:,} and is larger"
-                    raise DataError(f"expected items of at most {LARGEST_ITEM:,} bytes", found=found, where=str(path))
+                    larger = f"an item that begins near byte {last:,} and is larger"
+                    raise DataError(f"expected items of at most {LARGEST_ITEM:,} bytes", found=larger, where=str(path))
                 if read is not None:
                     read(len(block))
                 yield from found
