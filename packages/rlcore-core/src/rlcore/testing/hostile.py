@@ -15,10 +15,10 @@ HOSTILE_TEXTS = {
     "a text of 200000 characters": "9" * 200_000,
     "a text of 100000 brackets": "(" * 100_000,
     "a text of broken Unicode": "\ud800\x00\u202e\U0010ffff",
-    "a power that is too large to compute": "9**9**9**9",
     "a text that is not a number": "nan inf -inf 1e999",
 }
-"""Answers by a descriptive name."""
+"""Answers by a descriptive name. None is code that takes long: an environment may run an answer as code."""
+POWER = {"a power that is too large to compute": "9**9**9**9"}
 WRONG_VALUES = {
     "null": None,
     "a huge number": 10**400,
@@ -26,7 +26,7 @@ WRONG_VALUES = {
     "special tokens": FORGED,
     "a text of 100000 characters": "(" * 100_000,
     "code": "__import__('os').getcwd()",
-    "a power that is too large to compute": "9**9**9**9",
+    **POWER,
 }
 """Values of arguments by a descriptive name."""
 

@@ -11,7 +11,7 @@ from typing import Any
 from rlcore import event_loop
 from rlcore.episodes.rewards import SelectedReward
 from rlcore.testing.calling import Findings, select_reward, value_of
-from rlcore.testing.hostile import HOSTILE_TEXTS, hostile_images
+from rlcore.testing.hostile import HOSTILE_TEXTS, POWER, hostile_images
 from rlcore.testing.trajectories import make_trajectory
 from rlcore.types import ImagePart, Message, Task, Trajectory
 
@@ -121,7 +121,7 @@ class _Checks:
         """A failed trajectory gets no value. A hostile text is scored like any other text."""
         tasks = [case.task for case in self.cases[:1]] or [Task(id="task", messages=())]
         for task in tasks:
-            for name, text in HOSTILE_TEXTS.items():
+            for name, text in (HOSTILE_TEXTS | POWER).items():
                 await self._tolerates(name, make_trajectory(*task.messages, text), task)
             nothing = make_trajectory()
             await self._tolerates("a trajectory without a turn", nothing, task)
