@@ -103,7 +103,7 @@ def test_large_items_are_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_number_beyond_64_bits_is_shown(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="18446744073709551616.*integer overflow"):
+    with pytest.raises(DataError, match=r"18446744073709551616.*integer overflow"):
         list(items(written(tmp_path, '[["a", 18446744073709551616]]')))
 
 
