@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 class RunSession(RunComponents):
     """One run of a `RunPlan`, which trainers, samplers, checks and observers receive.
 
-    A trainer reads the configuration and components, and reports with `log`, `record`, `say` and `checkpoint_saved`. An
-    sampler in another process creates its own session from the pickled plan: ``RunSession(plan, is_main=False)``.
+    A trainer reads the configuration and components, and reports with `log`, `record`, `say` and `checkpoint_saved`. A
+    sampler needs no session: in another process, it takes the `RunComponents` of the pickled plan.
 
     Attributes:
         directory: `RunDirectory`, or None (an evaluation, a dry run)

@@ -72,11 +72,6 @@ class Mixture:
         self._parts, self._seed = parts, seed
         self.draw(self.start(), per_step, 1)
 
-    @property
-    def size(self) -> int:
-        """The number of tasks of all environments."""
-        return sum(len(part.tasks) for part in self._parts)
-
     def start(self) -> MixtureState:
         """The state before the first step."""
         return {part.name: PartState(tasks=len(part.tasks)) for part in self._parts}
