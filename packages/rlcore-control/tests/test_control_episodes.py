@@ -32,7 +32,8 @@ from rlcore_control.vector import bounded, environments, episode_seed  # noqa: E
 def constant(recorders):
     """Store the number of the episode and the step with an action that depends on both."""
     return [
-        Choice(np.full(2, (one.number + one.step) / 100), {"at": np.array([one.number, one.step])}) for one in recorders
+        Choice(np.full(2, (one.number + one.steps) / 100), {"at": np.array([one.number, one.steps])})
+        for one in recorders
     ]
 
 
@@ -105,6 +106,13 @@ def test_episodes_do_not_depend_on_how_slots_are_divided():
     divided = [*played([0, 1]).episodes, *played([2, 3]).episodes]
     assert all(same(one, other) for one, other in zip(together, divided, strict=True))
     assert len({episode_seed(7, number) for number in range(100)}) == 100
+
+
+@pytest.mark.parametrize(
+    ("info", "success"), [({}, None), ({"success": 1}, True), ({"is_success": False, "success": True}, False)]
+)
+def test_success_is_what_the_environment_reports(info, success):
+    assert Outcome({}, 0.0, terminated=True, truncated=False, info=info).success is success
 
 
 def test_a_step_after_the_end_is_a_failure_and_not_a_reset():

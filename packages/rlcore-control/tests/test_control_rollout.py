@@ -123,17 +123,19 @@ def test_dead_process_fails_only_its_own_episodes(monkeypatch: pytest.MonkeyPatc
     assert [one.failure is not None for one in trajectories] == [False, False, True, True, False, False]
 
 
-def test_state_that_is_not_finite_fails_its_episode() -> None:
+@pytest.mark.parametrize("part", ["state", "reward"])
+def test_numbers_that_are_not_finite_fail_their_episode(part: str) -> None:
     class Broken(Counting):
         def step(self, action: Any) -> Any:
-            observation, *others = super().step(action)
-            observation["state"][0] = np.nan
-            return observation, *others
+            observation, reward, *others = super().step(action)
+            if part == "state":
+                observation["state"][0] = np.nan
+            return observation, np.nan if part == "reward" else reward, *others
 
     vector = SyncEnvironments([Broken])
     player = Player(model_for(vector), vector, max_steps=5)
     (trajectory,) = player.play(list(jobs_of(TASKS[:1], 1, seed=1, purpose="train", step=1)), greedy=False)
-    assert "NaN" in str(trajectory.failure)
+    assert f"infinite numbers: {part}" in str(trajectory.failure)
 
 
 @pytest.mark.parametrize(

@@ -49,12 +49,24 @@ class Outcome:
         """Whether the episode is over, so that the environment must be reset."""
         return self.terminated or self.truncated
 
+    @property
+    def success(self) -> bool | None:
+        """``info["is_success"]`` or ``info["success"]``; None if the environment reports neither."""
+        found = self.info.get("is_success", self.info.get("success"))
+        return None if found is None else bool(found)
+
 
 def arrays_of(observation: Any) -> dict[str, Array]:
     """Return copies of the arrays of an observation. Texts and other values that are not numbers are left out."""
     found = observation if isinstance(observation, Mapping) else {SINGLE: observation}
     arrays = {str(key): np.array(value) for key, value in found.items()}
     return {key: value for key, value in arrays.items() if value.dtype.kind in "biuf"}
+
+
+def check_finite(numbers: Mapping[str, Any]) -> None:
+    """Raise EnvironmentFailure if numbers of an environment, by name, are NaN or infinite."""
+    if bad := [name for name, value in numbers.items() if not np.isfinite(value).all()]:
+        raise EnvironmentFailure(f"the environment returned NaN or infinite numbers: {', '.join(bad)}")
 
 
 Make = Callable[[], gymnasium.Env[Any, Any]]

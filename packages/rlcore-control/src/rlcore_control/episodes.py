@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from rlcore.errors import EnvironmentFailure
 
-from rlcore_control.environments import Array, Environments, Observation, Outcome, Start
+from rlcore_control.environments import Array, Environments, Observation, Outcome, Start, check_finite
+from rlcore_control.playing import Reset, play
 from rlcore_control.vector import episode_seed
 
 
@@ -40,7 +41,7 @@ class Episode:
     terms: Mapping[str, Array] = field(default_factory=dict)
     """The environment's ``info["reward_terms"]`` by name, T rows each; 0 in steps without the term."""
     success: bool | None = None
-    """``info["is_success"]`` of the last step, if the environment reports it."""
+    """`Outcome.success` of the last step."""
     instruction: str = ""
     """``info["instruction"]`` of the reset, if the environment reports it."""
 
@@ -66,13 +67,22 @@ class Episode:
 
 
 class Recorder:
-    """Collects the steps of one episode."""
+    """Collects the steps of one episode.
 
-    def __init__(self, number: int, seed: int, observation: Observation, info: Mapping[str, Any]) -> None:
+    Attributes:
+        number: number of the episode in its run
+        planned: the action that was chosen and not executed yet, if any
+        steps: number of executed actions
+    """
+
+    def __init__(self, number: int, seed: int, start: Start) -> None:
+        """Begin an episode. Raises EnvironmentFailure for numbers that are not finite."""
+        _check(start.observation)
         self.number, self._seed = number, seed
-        self._instruction = str(info.get("instruction", ""))
-        self._observations, self._actions = [dict(observation)], list[Array]()
-        self._stored: list[Mapping[str, Array]] = []
+        self.planned: list[Array] = []
+        self.steps = 0
+        self._instruction = str(start.info.get("instruction", ""))
+        self._observations, self._choices = [dict(start.observation)], list[Choice]()
         self._outcomes: list[Outcome] = []
 
     @property
@@ -80,34 +90,33 @@ class Recorder:
         """The latest observation."""
         return self._observations[-1]
 
-    @property
-    def step(self) -> int:
-        """The number of steps so far."""
-        return len(self._outcomes)
+    def choose(self, choice: Choice) -> None:
+        """Plan the action of the next step, and keep what the policy stored with it."""
+        self.planned.append(choice.action)
+        self._choices.append(choice)
 
-    def add(self, action: Array, outcome: Outcome, stored: Mapping[str, Array] | None = None) -> None:
-        """Append a step: the executed action, its outcome, and what the policy stored with its decision."""
-        self._actions.append(np.array(action))
-        self._stored.append(dict(stored or {}))
+    def take(self, outcome: Outcome) -> None:
+        """Add the outcome of the action. Raises EnvironmentFailure for numbers that are not finite."""
+        _check({**outcome.observation, "reward": np.array(outcome.reward)})
         self._outcomes.append(outcome)
         self._observations.append(dict(outcome.observation))
+        self.steps += 1
 
     def finish(self) -> Episode:
         """Return the episode of all steps so far, of which there must be at least one."""
         last = self._outcomes[-1]
         terms = [dict(outcome.info.get("reward_terms", {})) for outcome in self._outcomes]
         names = sorted(set().union(*terms))
-        success = last.info.get("is_success")
         return Episode(
             number=self.number,
             seed=self._seed,
             observations={key: np.stack([one[key] for one in self._observations]) for key in self._observations[0]},
-            actions=np.stack(self._actions),
+            actions=np.stack([choice.action for choice in self._choices]),
             rewards_T=np.array([outcome.reward for outcome in self._outcomes], dtype=np.float64),
             terminated=last.terminated,
-            stored={key: np.stack([one[key] for one in self._stored]) for key in self._stored[0]},
+            stored={key: np.stack([one.stored[key] for one in self._choices]) for key in self._choices[0].stored},
             terms={name: np.array([float(one.get(name, 0.0)) for one in terms]) for name in names},
-            success=None if success is None else bool(success),
+            success=last.success,
             instruction=self._instruction,
         )
 
@@ -135,7 +144,7 @@ class Collected:
 
 
 def collect(environments: Environments, numbers: Sequence[int], decide: Decide, *, seed: int, limit: int) -> Collected:
-    """Play one episode in each environment.
+    """Play one episode in each environment, all of them in lockstep.
 
     Args:
         environments: as many as there are numbers
@@ -145,38 +154,33 @@ def collect(environments: Environments, numbers: Sequence[int], decide: Decide, 
         limit: an episode is truncated after this many steps
     """
     failures: dict[int, EnvironmentFailure] = {}
-    recorders: dict[int, Recorder] = {}
-    starts = environments.reset({i: episode_seed(seed, number) for i, number in enumerate(numbers)})
-    for i, start in starts.items():
-        if failure := failure_of(start):
-            failures[numbers[i]] = failure
-        elif isinstance(start, Start):
-            recorders[i] = Recorder(numbers[i], episode_seed(seed, numbers[i]), start.observation, start.info)
-    active, done = dict(recorders), dict[int, Episode]()
-    while active:
-        slots = sorted(active)
-        choices = dict(zip(slots, decide([active[i] for i in slots]), strict=True))
-        for i, outcome in environments.step({i: choices[i].action for i in slots}).items():
-            if failure := failure_of(outcome):
-                failures[active.pop(i).number] = failure
-                continue
-            assert isinstance(outcome, Outcome)
-            recorder = active[i]
-            recorder.add(choices[i].action, outcome, choices[i].stored)
-            if outcome.ended or recorder.step >= limit:
-                done[active.pop(i).number] = recorder.finish()
-    return Collected([done[number] for number in sorted(done)], failures)
+    done: dict[int, Episode] = {}
+    resets = [Reset(episode_seed(seed, number)) for number in numbers]
+
+    def choose(recorders: Sequence[Recorder]) -> None:
+        for recorder, choice in zip(recorders, decide(recorders), strict=True):
+            recorder.choose(choice)
+
+    def finish(index: int, result: Recorder | EnvironmentFailure) -> None:
+        if isinstance(result, EnvironmentFailure):
+            failures[numbers[index]] = result
+        else:
+            done[result.number] = result.finish()
+
+    play(
+        environments,
+        resets,
+        begin=lambda index, start: Recorder(numbers[index], resets[index].seed, start),
+        decide=choose,
+        finish=finish,
+        max_steps=limit,
+        block=environments.num_envs,
+    )
+    return Collected([done[number] for number in sorted(done)], dict(sorted(failures.items())))
 
 
-def failure_of(answer: Start | Outcome | EnvironmentFailure) -> EnvironmentFailure | None:
-    """Return the failure of an environment; numbers that are not finite are one, too."""
-    if isinstance(answer, EnvironmentFailure):
-        return answer
-    numbers = {name: value for name, value in answer.observation.items() if value.dtype.kind == "f"}
-    if isinstance(answer, Outcome):
-        numbers["reward"] = np.array(answer.reward)
-    bad = [name for name, value in numbers.items() if not np.isfinite(value).all()]
-    return EnvironmentFailure(f"the environment returned NaN or infinite numbers: {', '.join(bad)}") if bad else None
+def _check(numbers: Mapping[str, Array]) -> None:
+    check_finite({name: value for name, value in numbers.items() if value.dtype.kind == "f"})
 
 
 def transitions(episode: Episode) -> Iterator[tuple[dict[str, Array], Array, dict[str, Array]]]:

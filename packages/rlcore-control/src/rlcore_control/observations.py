@@ -10,10 +10,10 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 from rlcore.console.wording import counted
-from rlcore.errors import EnvironmentFailure, UserError, did_you_mean
+from rlcore.errors import UserError, did_you_mean
 
 from rlcore_control.config import INPUTS, Inputs
-from rlcore_control.environments import SINGLE, Array
+from rlcore_control.environments import SINGLE, Array, check_finite
 from rlcore_control.models.spaces import IMAGES, Spaces
 
 STATE = "state"
@@ -90,8 +90,7 @@ class View:
         found: dict[str, Array] = {f"{IMAGES}{name}": observation[key] for name, key in self.cameras.items()}
         if self.state:
             state = np.concatenate([np.ravel(observation[key]) for key in self.state]).astype(np.float32)
-            if not np.isfinite(state).all():
-                raise EnvironmentFailure("the environment returned an observation with NaN or infinite numbers")
+            check_finite({STATE: state})
             found[STATE] = state
         return found
 

@@ -9,8 +9,9 @@ differ between sizes. So an episode is the same whichever other episodes run bes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,9 +35,10 @@ from rlcore.types.checking import is_finite
 from torch import Tensor
 
 from rlcore_control.config import Inputs
-from rlcore_control.environments import Array, Environments, Observation, Outcome, Start
+from rlcore_control.environments import Array, Environments, Observation, Outcome, Start, check_finite
 from rlcore_control.models.action_model import ActionModel
 from rlcore_control.observations import View
+from rlcore_control.playing import Reset, play
 from rlcore_control.policy import ACTION, OBSERVATION
 from rlcore_control.vector import bounded
 
@@ -66,6 +68,7 @@ class _Episode:
     """An episode in progress."""
 
     job: Job
+    view: View
     observation: Mapping[str, Array]
     instruction: Array | None
     rows: list[Mapping[str, Array]] = field(default_factory=list)
@@ -82,13 +85,10 @@ class _Episode:
         """The observation of the next decision."""
         return {**self.observation, **({} if self.instruction is None else {INSTRUCTION: self.instruction})}
 
-    def over(self, limit: int) -> bool:
-        """Whether the episode ended, or has reached this number of steps."""
-        return self.last is not None and (self.last.ended or self.steps >= limit)
-
-    def take(self, outcome: Outcome, observation: Mapping[str, Array]) -> None:
+    def take(self, outcome: Outcome) -> None:
         """Add a step of the environment to the latest decision."""
-        self.observation, self.last = observation, outcome
+        check_finite({"reward": outcome.reward})
+        self.observation, self.last = self.view.arrays(outcome.observation), outcome
         self.steps += 1
         self.rewards[-1] += outcome.reward
         for name, value in dict(outcome.info.get("reward_terms", {})).items():
@@ -96,11 +96,9 @@ class _Episode:
 
     def metrics(self) -> dict[str, float]:
         """The return, the number of steps, the reward terms, and the success if the environment reports one."""
-        info: Mapping[str, Any] = self.last.info if self.last is not None else {}
         found = {"step_reward": sum(self.rewards), "steps": float(self.steps)}
-        success = info.get("is_success", info.get("success"))
-        if success is not None:
-            found["success"] = float(bool(success))
+        if self.last is not None and self.last.success is not None:
+            found["success"] = float(self.last.success)
         found |= {f"reward_terms/{name}": value for name, value in sorted(self.sums.items())}
         return {name: value for name, value in found.items() if is_finite(value)}
 
@@ -133,69 +131,29 @@ class Player:
             greedy: whether decisions are the mode of the policy
             ended: called with the index of a job and its trajectory when it ends
         """
-        waiting = iter(range(len(jobs)))
-        places: dict[int, int] = {}
-        playing: dict[int, _Episode] = {}
         done: dict[int, Trajectory] = {}
-        asked: set[int] = set()
-        undecided: set[int] = set()
-        block = BLOCK if self._device.type == "cpu" else self._environments.num_envs
 
-        def start(slots: Iterable[int]) -> None:
-            chosen = dict(zip(slots, waiting, strict=False))
-            places.update(chosen)
-            asked.update(chosen)
-            options = {slot: options for slot, i in chosen.items() if (options := jobs[i].options) is not None}
-            self._environments.begin({slot: jobs[i].seed for slot, i in chosen.items()}, options)
+        def finish(index: int, result: _Episode | EnvironmentFailure) -> None:
+            done[index] = (
+                _failed(jobs[index], result) if isinstance(result, EnvironmentFailure) else _trajectory(result)
+            )
+            ended(index, done[index])
 
-        def act(slots: Sequence[int]) -> None:
-            asked.update(slots)
-            self._environments.act({slot: self._bounded(playing[slot].planned.pop(0)) for slot in slots})
-
-        def finish(slot: int, trajectory: Trajectory) -> None:
-            playing.pop(slot, None)
-            done[places[slot]] = trajectory
-            ended(places[slot], trajectory)
-            start([slot])
-
-        start(range(self._environments.num_envs))
-        while asked:
-            acting = []
-            for slot, answer in self._environments.receive().items():
-                asked.remove(slot)
-                job = jobs[places[slot]]
-                try:
-                    episode = playing[slot] = self._continued(job, playing.get(slot), answer)
-                except EnvironmentFailure as failure:
-                    finish(slot, _failed(job, failure))
-                    continue
-                if episode.over(self._max_steps):
-                    finish(slot, _trajectory(episode))
-                elif episode.planned:
-                    acting.append(slot)
-                else:
-                    undecided.add(slot)
-            act(acting)
-            # A block costs the same whether it is full or not, so decisions wait for a full one while others run.
-            count = len(undecided) - (len(undecided) % block if asked else 0)
-            if deciding := sorted(undecided)[:count]:
-                self._decide([playing[slot] for slot in deciding], greedy=greedy)
-                act(deciding)
-                undecided.difference_update(deciding)
+        play(
+            self._environments,
+            [Reset(job.seed, job.options) for job in jobs],
+            begin=lambda index, start: self._begun(jobs[index], start),
+            decide=partial(self._decide, greedy=greedy),
+            finish=finish,
+            max_steps=self._max_steps,
+            block=BLOCK if self._device.type == "cpu" else self._environments.num_envs,
+        )
         return [done[i] for i in range(len(jobs))]
 
-    def _continued(self, job: Job, episode: _Episode | None, answer: Start | Outcome | EnvironmentFailure) -> _Episode:
-        """Return the episode after an answer of its environment: a new one after a reset, else the same one."""
-        if isinstance(answer, EnvironmentFailure):
-            raise answer
-        observation = self._view.arrays(answer.observation)
-        if isinstance(answer, Outcome):
-            assert episode is not None
-            episode.take(answer, observation)
-            return episode
-        text = str(answer.info.get(INSTRUCTION, job.task.fields.get(INSTRUCTION, "")))
-        reads = self._model.instruction_length > 0
-        return _Episode(job, observation, self._model.encode_instruction(text).numpy() if reads else None)
+    def _begun(self, job: Job, start: Start) -> _Episode:
+        text = str(start.info.get(INSTRUCTION, job.task.fields.get(INSTRUCTION, "")))
+        instruction = self._model.encode_instruction(text).numpy() if self._model.instruction_length > 0 else None
+        return _Episode(job, self._view, self._view.arrays(start.observation), instruction)
 
     def _bounded(self, action: Array) -> Array:
         return bounded(action.reshape(self._shape), self._environments.action_space)
@@ -220,7 +178,7 @@ class Player:
                 rows = {f"{OBSERVATION}{name}": value for name, value in seen[i].items()}
                 rows |= {f"{ACTION}{name}": value[place] for name, value in choice.items()}
                 action_HA = action_BHA[place].cpu().numpy()
-                episodes[i].planned = list(action_HA)
+                episodes[i].planned = [self._bounded(action) for action in action_HA]
                 episodes[i].rows.append({**rows, EXECUTED: action_HA})
                 episodes[i].logprobs.append(logprobs[place])
                 episodes[i].rewards.append(0.0)

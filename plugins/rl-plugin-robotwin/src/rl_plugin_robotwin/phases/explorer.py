@@ -35,7 +35,7 @@ class Acting:
         explorer = self._explorer
         device = explorer.log_std_A.device
         for one in recorders:
-            if one.step == 0:
+            if one.steps == 0:
                 self._memory[one.number] = explorer.start(1, device)[0]
                 self._previous[one.number] = np.zeros(explorer.log_std_A.shape[0], np.float32)
         pictures = [[one.observation[name] for name in self._network.explorer_cameras] for one in recorders]
@@ -62,7 +62,7 @@ class Acting:
         return choices
 
     def _noise(self, recorder: Recorder, size: int) -> Tensor:
-        seed = derive_seed(self._seed, "explorer", recorder.number, recorder.step)
+        seed = derive_seed(self._seed, "explorer", recorder.number, recorder.steps)
         return torch.randn(size, generator=torch.Generator().manual_seed(seed))
 
 
@@ -76,7 +76,7 @@ class RandomActing:
         """Return the actions of episodes in progress."""
         choices = []
         for one in recorders:
-            generator = np.random.default_rng(derive_seed(self._seed, "random", one.number, one.step // self._hold))
+            generator = np.random.default_rng(derive_seed(self._seed, "random", one.number, one.steps // self._hold))
             unit = generator.uniform(-self._scale, self._scale, self._interface.sizes.action)
             choices.append(Choice(self._interface.action(unit)))
         return choices
