@@ -70,7 +70,10 @@ def test_dependants_in_the_real_workspace() -> None:
     every = [member.name for member in members()]
     assert affected(["packages/rlcore-core/src/rlcore/session/plan.py"]).members == every
     trainer = affected(["packages/rlcore-trainer/src/rlcore_trainer/plugin.py"]).members
-    assert trainer == ["rl-plugin-lerobot", "rl-plugin-robotwin", "rlcore", "rlcore-control", "rlcore-trainer"]
+    assert trainer == [
+        *("rl-plugin-lerobot", "rl-plugin-robotwin", "rl-plugin-world-model"),
+        *("rlcore", "rlcore-control", "rlcore-trainer"),
+    ]
     plugin = affected(["plugins/rl-plugin-string-equal/README.md"]).members
     assert {"rl-plugin-gsm8k-tools", "rl-plugin-string-equal"} <= set(plugin)
     assert "rlcore-trainer" not in plugin

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 from rlcore.errors import ConfigError, DataError, UserError
+from rlcore_control.building import build
 from rlcore_control.models.action_model import ActionModel, NoiseShapes
-from rlcore_control.models.builder import build
 from rlcore_control.models.config import TinyVLAConfig
 from rlcore_control.models.instructions import hash_words
 from rlcore_control.models.loading import load_action_model

@@ -15,8 +15,8 @@ gymnasium = pytest.importorskip("gymnasium", reason="the extra control is not in
 from control_environments import Counting  # noqa: E402
 from rlcore_control.cloning import examples_of  # noqa: E402
 from rlcore_control.models.config import TinyVLAConfig  # noqa: E402
+from rlcore_control.models.observations import View  # noqa: E402
 from rlcore_control.models.vla import create  # noqa: E402
-from rlcore_control.observations import View  # noqa: E402
 
 VIEW = View.of(Counting().observation_space, Counting().action_space)
 MODEL = create(VIEW.spaces, TinyVLAConfig(width=16, heads=2, layers=0, chunk=3, instruction_length=2), seed=0)

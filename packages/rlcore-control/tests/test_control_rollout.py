@@ -16,9 +16,9 @@ gymnasium = pytest.importorskip("gymnasium", reason="the extra control is not in
 from control_environments import Counting  # noqa: E402
 from rlcore_control.environments import SyncEnvironments  # noqa: E402
 from rlcore_control.models.config import TinyVLAConfig  # noqa: E402
+from rlcore_control.models.observations import View  # noqa: E402
 from rlcore_control.models.spaces import Spaces  # noqa: E402
 from rlcore_control.models.vla import VisionLanguageAction, create  # noqa: E402
-from rlcore_control.observations import View  # noqa: E402
 from rlcore_control.policy import ControlPolicy  # noqa: E402
 from rlcore_control.rollout import Player, jobs_of  # noqa: E402
 from rlcore_control.vector import environments  # noqa: E402

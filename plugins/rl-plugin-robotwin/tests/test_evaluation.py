@@ -28,7 +28,6 @@ from rl_plugin_robotwin.evaluation.policies import Control, open_policy
 from rl_plugin_robotwin.evaluation.results import Episode, TaskResult
 from rl_plugin_robotwin.evaluation.seeds import FIRST
 from rl_plugin_robotwin.evaluation.workers import Workers
-from rl_plugin_robotwin.videos import write_video
 
 
 def evaluated(policy: str, *, options: dict[str, Any] | None = None, **given: Any) -> dict[str, Any]:
@@ -275,6 +274,7 @@ def test_a_folder_without_a_policy_is_refused(tmp_path: Path, name: str) -> None
 
 def test_a_video_that_cannot_be_written_leaves_no_file(tmp_path: Path) -> None:
     pytest.importorskip("imageio_ffmpeg")
+    from rlcore_control.videos import write_video
 
     frames = [np.full((17, 33, 3), level, np.uint8) for level in (0, 128, 255)]
     write_video(tmp_path / "videos" / "1.mp4", frames, rate=10)

@@ -6,10 +6,10 @@ import shlex
 import tomllib
 
 import pytest
-from rl_plugin_robotwin.phases.published.translation import translated
+from rl_plugin_robotwin.published.translation import translated
 from rlcore.cli import main
 
-pytest.importorskip("rlcore_trainer", reason="the extra train is not installed")
+pytest.importorskip("rl_plugin_world_model", reason="the extra train is not installed")
 
 PUBLISHED = """
 logging: {console_level: WARNING, file_level: CRITICAL, enable_file_logging: true}
@@ -130,7 +130,7 @@ def dry(capsys, rlcore):
 def test_the_documented_commands_become_runs(teacher, dry):
     first = dry("rlcore robotwin train teacher 4 2 --num_episodes 500")
     assert (first["trainer"]["id"], first["trainer"]["episodes"], first["trainer"]["num_envs"]) == (
-        "robotwin-teacher",
+        "world-model-teacher",
         500,
         2,
     )
@@ -163,8 +163,8 @@ def test_the_later_state_of_the_file_is_read(teacher, dry, tmp_path):
     path = "--teacher_path outputs/old/checkpoint-500"
     found = dry(f"rlcore robotwin train student --rl_config rl_config.yaml {path}")
     assert found["trainer"]["clip_value"] == "null"
-    found = dry("rlcore robotwin train teacher --rl_config rl_config.yaml environment.id=robotwin-toy")
-    assert found["environment"]["id"] == "robotwin-toy"
+    found = dry("rlcore robotwin train teacher --rl_config rl_config.yaml environment.id=flat-arm")
+    assert found["environment"]["id"] == "flat-arm"
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_a_resumed_run_keeps_its_settings_and_gets_given_processes():
     assert translated("student", {"resume": "runs/x"}).values == {}
 
 
-@pytest.mark.parametrize("toy", ["", " environment.id=robotwin-toy"])
+@pytest.mark.parametrize("toy", ["", " environment.id=flat-arm"])
 @pytest.mark.parametrize("phase", ["teacher", "student", "adversarial"])
 def test_episodes_have_the_documented_number_of_steps(teacher, dry, phase, toy):
     path = "" if phase == "teacher" else " --teacher_path outputs/old/checkpoint-500"
@@ -230,9 +230,9 @@ def test_translations_are_printed_once_by_several_processes(rlcore, capsys, monk
 )
 def test_every_alias_is_a_phase_and_a_recipe(teacher, dry, alias, phase):
     option = "" if phase == "teacher" else "--teacher_path outputs/old/checkpoint-500"
-    assert dry(f"rlcore robotwin train {alias} {option}")["trainer"]["id"] == f"robotwin-{phase}"
+    assert dry(f"rlcore robotwin train {alias} {option}")["trainer"]["id"] == f"world-model-{phase}"
     override = "" if phase == "teacher" else "trainer.teacher=outputs/old/checkpoint-500"
-    assert dry(f"rlcore run -p robotwin -r {alias} {override}")["trainer"]["id"] == f"robotwin-{phase}"
+    assert dry(f"rlcore run -p robotwin -r {alias} {override}")["trainer"]["id"] == f"world-model-{phase}"
 
 
 def test_every_key_of_the_file_is_read(teacher, dry, tmp_path):
@@ -284,3 +284,37 @@ def test_what_is_not_supported_is_refused_with_a_reason(teacher, tmp_path, capsy
     (tmp_path / "bad.yaml").write_text("training: {num_episode: 3}\nenvironment: {need_planner: true}\n")
     assert rlcore(line) == 2
     assert says in capsys.readouterr().err
+
+
+def test_an_argument_with_spaces_is_one_argument(dry, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = dry('rlcore robotwin train teacher --output_dir "my outputs/first run" --num_episodes 5')
+    assert (found["runs"], found["name"], found["trainer"]["episodes"]) == ("my outputs", "first run", 5)
+
+
+def test_no_default_is_a_place_of_a_machine(dry, tmp_path, monkeypatch):
+    def texts(value):
+        parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        return [value] if isinstance(value, str) else [text for part in parts for text in texts(part)]
+
+    monkeypatch.chdir(tmp_path)
+    found = texts(dry("rlcore robotwin train teacher"))
+    assert len(found) > 10
+    assert not [text for text in found if text.startswith(("/", "~"))]
+
+
+def test_keys_that_contradict_each_other_are_named_where_they_were_given(teacher, rlcore, capsys):
+    assert rlcore("rlcore run -p robotwin -r teacher --dry-run environment.timing=topp") == 2
+    assert "from command line: environment.timing=topp" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_run_of_another_phase_is_not_resumed(rlcore, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    short = "trainer.episodes=2 trainer.steps_per_episode=2 model.builder.channels=8 model.builder.memory=12"
+    assert rlcore(f"rlcore run -p robotwin -r toy-teacher runs=. name=t checkpoint.every=2 {short}") == 0
+    for folder in ("t", "t/checkpoint-2"):
+        assert rlcore(f"rlcore robotwin train student --resume {folder}") == 2
+        told = capsys.readouterr().err
+        assert "trainer.id=world-model-teacher" in told
+        assert folder in told

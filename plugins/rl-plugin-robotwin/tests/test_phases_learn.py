@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("rlcore_trainer", reason="the extra train is not installed")
+pytest.importorskip("rl_plugin_world_model", reason="the extra train is not installed")
 
 import numpy as np
 import rlcore
 import rlcore.errors
 import torch
-from rl_plugin_robotwin.phases.pictures import missing
+from rl_plugin_world_model.journal import missing
 
 ROOT = Path(__file__).resolve().parents[3]
 RESULTS = ROOT / "docs/results"
@@ -29,10 +29,10 @@ EXPLORER = {"trainer.explorer_learning_rate": 3e-3}
 ELSEWHERE = """
 import os
 from pathlib import Path
-from rl_plugin_robotwin.toy import ToyArm
+from rl_plugin_world_model.flat_arm import FlatArm
 
 
-class Elsewhere(ToyArm):
+class Elsewhere(FlatArm):
     action = "control"
 
     def step(self, action):
@@ -42,10 +42,10 @@ class Elsewhere(ToyArm):
 """
 
 FAILING = """
-from rl_plugin_robotwin.toy import ToyArm
+from rl_plugin_world_model.flat_arm import FlatArm
 
 
-class Failing(ToyArm):
+class Failing(FlatArm):
     action = "control"
 
     def reset(self, *, seed=None, options=None):
@@ -254,7 +254,7 @@ def test_two_processes_equal_one_with_their_environments(tmp_path, phase):
 @pytest.mark.long
 def test_a_failed_prediction_leaves_a_marked_panel_in_the_outputs(tmp_path, monkeypatch):
     from PIL import Image
-    from rl_plugin_robotwin.phases import trainer
+    from rl_plugin_world_model import trainer
 
     def failing(*arguments: Any, **options: Any) -> Any:
         if options.get("pictures"):

@@ -27,7 +27,7 @@ from torch import Tensor
 from rlcore_control.config import inputs_of
 from rlcore_control.models.action_model import ActionModel
 from rlcore_control.models.normalisation import measure
-from rlcore_control.observations import STATE, View
+from rlcore_control.models.observations import STATE, View
 from rlcore_control.policy import ControlPolicy
 from rlcore_control.rollout import INSTRUCTION
 

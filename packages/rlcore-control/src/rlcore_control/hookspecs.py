@@ -8,14 +8,9 @@ from typing import TYPE_CHECKING
 from rlcore.hookspecs import hookspec
 
 if TYPE_CHECKING:
-    from rlcore.specs import ActionModelSpec, Spec
+    from rlcore.specs import ActionModelSpec
 
 
 @hookspec
 def rlcore_action_models() -> Iterable[ActionModelSpec]:  # type: ignore[empty-body]
     """Register families of robot policies; ``model.path`` names a folder of one."""
-
-
-@hookspec
-def rlcore_reward_terms() -> Iterable[Spec]:  # type: ignore[empty-body]
-    """Register terms of a reward for each step, which trainers of explorers compute; each target is a function."""

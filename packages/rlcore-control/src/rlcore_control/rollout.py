@@ -37,7 +37,7 @@ from torch import Tensor
 from rlcore_control.config import Inputs
 from rlcore_control.environments import Array, Environments, Observation, Outcome, Start, check_finite
 from rlcore_control.models.action_model import ActionModel
-from rlcore_control.observations import View
+from rlcore_control.models.observations import View
 from rlcore_control.playing import Reset, play
 from rlcore_control.policy import ACTION, OBSERVATION
 from rlcore_control.vector import bounded

@@ -17,7 +17,7 @@ from rlcore_control.config import ControlSamplerConfig
 from rlcore_control.environments import Environments
 from rlcore_control.models.action_model import ActionModel
 from rlcore_control.models.loading import load_action_model
-from rlcore_control.observations import View
+from rlcore_control.models.observations import View
 from rlcore_control.rollout import Job, Player, jobs_of
 from rlcore_control.vector import environments_of_run
 

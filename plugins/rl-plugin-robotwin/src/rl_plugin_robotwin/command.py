@@ -8,7 +8,7 @@ import click
 
 COMMANDS = {
     "evaluate": "rl_plugin_robotwin.evaluation.cli:evaluate",
-    "train": "rl_plugin_robotwin.phases.published.launcher:train",
+    "train": "rl_plugin_robotwin.published.launcher:train",
 }
 """``module:attribute`` of each command."""
 

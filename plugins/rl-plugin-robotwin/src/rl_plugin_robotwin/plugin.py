@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,17 +12,13 @@ from rlcore.specs import (
     CommandSpec,
     DatasetSpec,
     EnvironmentSpec,
-    ModelBuilderSpec,
     RecipeSpec,
-    Spec,
-    TrainerSpec,
 )
 
 if TYPE_CHECKING:
     from rlcore.types import Group
 
 _PACKAGE = "rl_plugin_robotwin"
-_TRAINING = ("rlcore-trainer>=0.1", "imageio-ffmpeg>=0.6", "pillow>=11")
 _PHASES = {
     "teacher": ("phase1", "wm"),
     "student": ("phase2", "explorer"),
@@ -48,13 +45,6 @@ def rlcore_environments() -> Iterable[EnvironmentSpec]:
         needs=("sapien>=3.0.3",),
     )
     yield EnvironmentSpec(
-        id="robotwin-toy",
-        target=f"{_PACKAGE}.toy:ToyArm",
-        config=f"{_PACKAGE}.toy:ToyConfig",
-        summary="A flat two-joint arm over a coloured floor; needs neither SAPIEN nor a GPU.",
-        action="control",
-    )
-    yield EnvironmentSpec(
         id="robotwin-checkout",
         target=f"{_PACKAGE}.robotwin_checkout.environment:from_options",
         config=f"{_PACKAGE}.robotwin_checkout.config:CheckoutConfig",
@@ -76,12 +66,7 @@ def rlcore_commands() -> Iterable[CommandSpec]:
 
 @hookimpl
 def rlcore_datasets() -> Iterable[DatasetSpec]:
-    """Tasks and their demonstrations, and the data of exploration, which has no tasks."""
-    yield DatasetSpec(
-        id="robotwin-exploration",
-        target=f"{_PACKAGE}.phases.exploration:Exploration",
-        summary="No rows: the environment is explored.",
-    )
+    """Tasks and their demonstrations."""
     yield DatasetSpec(
         id="robotwin-checkout",
         target=f"{_PACKAGE}.data.checkout_tasks:CheckoutTasks",
@@ -100,60 +85,18 @@ def rlcore_datasets() -> Iterable[DatasetSpec]:
 
 
 @hookimpl
-def rlcore_trainers() -> Iterable[TrainerSpec]:
-    """The three phases."""
-    summaries = {
-        "teacher": "Phase 1: a world model that predicts the next frame.",
-        "student": "Phase 2: an explorer that is rewarded by the world model of phase 1.",
-        "adversarial": "Phase 3: the world model and the explorer against each other.",
-    }
-    for phase, summary in summaries.items():
-        tables = () if phase == "teacher" else (("algorithm", "rlcore_trainer.algorithms.config:AlgorithmConfig"),)
-        yield TrainerSpec(
-            id=f"robotwin-{phase}",
-            target=f"{_PACKAGE}.phases.trainers:{phase.title()}Trainer",
-            config=f"{_PACKAGE}.phases.config:{phase.title()}Config",
-            summary=summary,
-            needs=_TRAINING,
-            needs_environment=False,
-            check=f"{_PACKAGE}.phases.checks:check",
-            tables=tables,
-        )
-
-
-@hookimpl
-def rlcore_models() -> Iterable[ModelBuilderSpec]:
-    """The networks of the phases."""
-    yield ModelBuilderSpec(
-        id="robotwin-networks",
-        target=f"{_PACKAGE}.phases.exploration:build",
-        config=f"{_PACKAGE}.phases.config:NetworkConfig",
-        summary="World model and explorer of the phases, built from a seed.",
-    )
-
-
-@hookimpl
-def rlcore_reward_terms() -> Iterable[Spec]:
-    """Terms of the explorer's reward."""
-    summaries = {
-        "wm_error": "Error of the world model on the transition that was made.",
-        "wm_uncertainty": "Entropy of the world model's prediction.",
-        "learning_progress": "Decrease of the error by training on the round.",
-        "memory_divergence": "Decrease of the distance between the memories of explorer and world model.",
-        "action_cost": "Minus the mean absolute action.",
-        "task_success": "1 at the end of a successful episode.",
-    }
-    for id, summary in summaries.items():
-        yield Spec(id=id, target=f"{_PACKAGE}.phases.rewards:{id}", summary=summary)
-
-
-@hookimpl
 def rlcore_recipes() -> Iterable[RecipeSpec]:
-    """The phases under their other names."""
+    """The phases under their other names, and on the flat arm of rl-plugin-world-model."""
     for phase, aliases in _PHASES.items():
         for name in aliases:
             yield RecipeSpec(
                 id=f"robotwin/{name}", target=f"{_PACKAGE}:recipes/{phase}.toml", summary=f"The recipe {phase}."
+            )
+        if importlib.util.find_spec("rl_plugin_world_model") is not None:
+            yield RecipeSpec(
+                id=f"robotwin/toy-{phase}",
+                target=f"rl_plugin_world_model:recipes/{phase}.toml",
+                summary=f"The recipe {phase} of rl-plugin-world-model, on a flat arm without SAPIEN.",
             )
 
 

@@ -44,7 +44,7 @@ HOOK_OWNERS: Mapping[str, str] = {
     "rlcore_algorithms": "rlcore-trainer",
     "rlcore_strategies": "rlcore-trainer",
     "rlcore_policies": "rlcore-trainer",
-    "rlcore_reward_terms": "rlcore-control",
+    "rlcore_reward_terms": "rl-plugin-world-model",
     "rlcore_action_models": "rlcore-control",
     "rlcore_mergers": "rlcore-merge",
     "rlcore_checkpoint_layout": "rlcore-merge",

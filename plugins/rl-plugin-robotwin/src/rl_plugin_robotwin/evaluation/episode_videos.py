@@ -12,10 +12,10 @@ from gymnasium.spaces import Box
 from numpy.typing import NDArray
 from rlcore.transport.control import RemoteControl
 from rlcore.types import Group, Trajectory
+from rlcore_control.videos import write_video
 
 from rl_plugin_robotwin.robotwin_checkout.environment import RoboTwinEnv
 from rl_plugin_robotwin.simulation.cameras import CameraConfig
-from rl_plugin_robotwin.videos import write_video
 
 EPISODES = 2
 """Episodes of each evaluation that are filmed: those of the first tasks."""

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.atomic_files import write_whole
-from rlcore.errors import UserError, WriteError, did_you_mean
+from rlcore.errors import NotInstalledError, UserError, WriteError, did_you_mean
+from rlcore.plugins.loading import pip_line
 
 from rl_plugin_robotwin.evaluation.arenas import bundled_tasks
 from rl_plugin_robotwin.evaluation.jobs import Setting
 from rl_plugin_robotwin.evaluation.results import PROTOCOL, Candidate, TaskResult, overall
 from rl_plugin_robotwin.evaluation.seeds import FIRST, counted, feasible, read_seeds, write_seeds
 from rl_plugin_robotwin.evaluation.workers import Workers
-from rl_plugin_robotwin.videos import check_writer
 
 Say = Callable[[str], None]
 LIBRARIES = ("rlcore-core", "rl-plugin-robotwin", "sapien", "numpy", "gymnasium", "torch")
@@ -55,7 +55,7 @@ def evaluate(request: Request, say: Say = lambda line: None) -> dict[str, Any]:
     if request.videos:
         if request.out is None:
             raise UserError("videos need a folder", where="--videos", fix="give one with --out")
-        check_writer()
+        _check_videos()
     key = _key(request)
     _make_folders(request)
     known = read_seeds(request.seeds, key) if request.seeds is not None else {}
@@ -100,6 +100,15 @@ def evaluate(request: Request, say: Say = lambda line: None) -> dict[str, Any]:
                 "the results cannot be written", found=str(error.found), where=str(request.out), fix=fix
             ) from error
     return found
+
+
+def _check_videos() -> None:
+    try:
+        from rlcore_control.videos import check_writer
+    except ImportError as error:
+        fix = pip_line(["rl-plugin-robotwin[train]"])
+        raise NotInstalledError("videos need rlcore-control", found=str(error), where="--videos", fix=fix) from error
+    check_writer()
 
 
 def _make_folders(request: Request) -> None:

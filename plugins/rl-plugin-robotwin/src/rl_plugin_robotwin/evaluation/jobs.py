@@ -13,7 +13,6 @@ from rlcore.errors import EnvironmentFailure, UserError
 from rl_plugin_robotwin.evaluation.arenas import Arena, Place, open_arena
 from rl_plugin_robotwin.evaluation.policies import Policy, open_policy
 from rl_plugin_robotwin.evaluation.results import Candidate, Episode
-from rl_plugin_robotwin.videos import write_video
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +55,8 @@ class Worker:
         if video is None or not frames:
             return episode, "" if video is None else f"{video}: no picture was drawn"
         rate = int(arena.environment.metadata.get("render_fps", 10))
+        from rlcore_control.videos import write_video
+
         try:
             write_video(video, frames, rate=rate)
         except UserError as error:

@@ -116,7 +116,7 @@ class Model:
 
     def prepare(self, arena: Arena, candidate: Candidate) -> None:
         """As `Policy.prepare`. Raises UserError if the model needs other observations or actions."""
-        from rlcore_control.observations import View
+        from rlcore_control.models.observations import View
 
         environment = arena.environment
         self._space = environment.action_space

@@ -32,7 +32,7 @@ def check_writer() -> None:
             "videos need imageio-ffmpeg",
             found=f"{type(error).__name__}: {error}",
             where="--videos",
-            fix=pip_line(["rl-plugin-robotwin[train]"]),
+            fix=pip_line(["rlcore-control[videos]"]),
         ) from error
 
 

@@ -13,15 +13,15 @@ from rlcore_control.episodes import Decide
 from rlcore_trainer.algorithms.configured import selected_advantage, selected_loss
 from torch import Tensor
 
-from rl_plugin_robotwin.phases import checkpoints
-from rl_plugin_robotwin.phases.checkpoints import check_environment, loaded_model
-from rl_plugin_robotwin.phases.config import ExplorerConfig, NetworkConfig
-from rl_plugin_robotwin.phases.explorer import Acting, ExplorerTraining
-from rl_plugin_robotwin.phases.networks import Explorer
-from rl_plugin_robotwin.phases.rewards import RewardNormaliser, Round
-from rl_plugin_robotwin.phases.sequences import Sequences
-from rl_plugin_robotwin.phases.trainer import PhaseTrainer
-from rl_plugin_robotwin.phases.world_model import Predictions, evaluate, predictions
+from rl_plugin_world_model import checkpoints
+from rl_plugin_world_model.checkpoints import check_environment, loaded_model
+from rl_plugin_world_model.config import ExplorerConfig, NetworkConfig
+from rl_plugin_world_model.explorer import Acting, ExplorerTraining
+from rl_plugin_world_model.models.networks import Explorer
+from rl_plugin_world_model.rewards import RewardNormaliser, Round
+from rl_plugin_world_model.sequences import Sequences
+from rl_plugin_world_model.trainer import PhaseTrainer
+from rl_plugin_world_model.world_model import Predictions, evaluate, predictions
 
 Term = Callable[[Round], Tensor]
 HOLD = 8

@@ -17,8 +17,8 @@ from rlcore_control.episodes import Episode
 from rlcore_trainer.distributed.strategy import Strategy
 from torch import Tensor
 
-from rl_plugin_robotwin.phases.config import NetworkConfig
-from rl_plugin_robotwin.phases.networks import Sizes
+from rl_plugin_world_model.config import NetworkConfig
+from rl_plugin_world_model.models.networks import Sizes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,7 @@ class Interface:
         if missing := [name for name in wanted if name not in shapes]:
             drawn = any(len(one.shape or ()) == 3 for one in found.values())
             keys = "set model.builder.cameras, explorer_cameras and target to keys of its observations"
-            none = "add cameras, such as environment.cameras.head={width=64,height=64} of robotwin"
+            none = "add cameras, such as environment.cameras.head={width=64,height=64} of the environment robotwin"
             raise UserError(
                 f"the environment has no picture {', '.join(missing)}",
                 found=f"its observations are {', '.join(found) or 'a single array'}",

@@ -12,9 +12,9 @@ import torch
 from rlcore_trainer.distributed.strategy import Strategy
 from torch import Tensor
 
-from rl_plugin_robotwin.phases.config import NetworkConfig, PhaseConfig
-from rl_plugin_robotwin.phases.networks import WorldModel
-from rl_plugin_robotwin.phases.sequences import Sequences
+from rl_plugin_world_model.config import NetworkConfig, PhaseConfig
+from rl_plugin_world_model.models.networks import WorldModel
+from rl_plugin_world_model.sequences import Sequences
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

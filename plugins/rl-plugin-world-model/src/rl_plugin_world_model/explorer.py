@@ -16,9 +16,9 @@ from rlcore_trainer.algorithms.interface import Advantage, AdvantageInputs, Loss
 from rlcore_trainer.distributed.strategy import Strategy
 from torch import Tensor
 
-from rl_plugin_robotwin.phases.config import ExplorerConfig, NetworkConfig
-from rl_plugin_robotwin.phases.networks import Explorer, entropy_estimate, log_probability
-from rl_plugin_robotwin.phases.sequences import Interface, Sequences
+from rl_plugin_world_model.config import ExplorerConfig, NetworkConfig
+from rl_plugin_world_model.models.networks import Explorer, entropy_estimate, log_probability
+from rl_plugin_world_model.sequences import Interface, Sequences
 
 
 class Acting:

@@ -8,26 +8,22 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-
-pytest.importorskip("rlcore_trainer", reason="the extra train is not installed")
-
 import torch
-from rl_plugin_robotwin.phases import checkpoints
-from rl_plugin_robotwin.phases import rewards as terms
-from rl_plugin_robotwin.phases.config import ExplorerConfig, NetworkConfig, PhaseConfig
-from rl_plugin_robotwin.phases.explorer import Acting, ExplorerTraining, RandomActing
-from rl_plugin_robotwin.phases.frames import PatchCode
-from rl_plugin_robotwin.phases.journal import NAME, Journal
-from rl_plugin_robotwin.phases.networks import Explorer, WorldModel, log_probability
-from rl_plugin_robotwin.phases.pictures import finite, missing, panels, write_sample
-from rl_plugin_robotwin.phases.rewards import RewardNormaliser
-from rl_plugin_robotwin.phases.sequences import Interface
-from rl_plugin_robotwin.phases.world_model import WorldModelTraining, evaluate, predictions
-from rl_plugin_robotwin.toy import ToyArm, ToyConfig
-from rl_plugin_robotwin.videos import write_video
+from rl_plugin_world_model import checkpoints
+from rl_plugin_world_model import rewards as terms
+from rl_plugin_world_model.config import ExplorerConfig, NetworkConfig, PhaseConfig
+from rl_plugin_world_model.explorer import Acting, ExplorerTraining, RandomActing
+from rl_plugin_world_model.flat_arm import FlatArm, FlatArmConfig
+from rl_plugin_world_model.journal import NAME, Journal, finite, missing, panels, write_sample
+from rl_plugin_world_model.models.frames import PatchCode
+from rl_plugin_world_model.models.networks import Explorer, WorldModel, log_probability
+from rl_plugin_world_model.rewards import RewardNormaliser
+from rl_plugin_world_model.sequences import Interface
+from rl_plugin_world_model.world_model import WorldModelTraining, evaluate, predictions
 from rlcore.errors import UserError, WriteError
 from rlcore_control.environments import SyncEnvironments
 from rlcore_control.episodes import collect
+from rlcore_control.videos import write_video
 from rlcore_trainer.algorithms.advantages.gae import Gae
 from rlcore_trainer.algorithms.losses.clip import clip
 from rlcore_trainer.distributed.config import SingleProcessConfig
@@ -35,14 +31,14 @@ from rlcore_trainer.distributed.strategies.single import SingleProcess
 
 CPU = torch.device("cpu")
 NETWORK = NetworkConfig(channels=8, memory=12, codes=8)
-SHORT = ToyConfig(max_steps=9)
+SHORT = FlatArmConfig(max_steps=9)
 
 
 class Scene:
     """Networks and four episodes of random actions, the second of which is shorter."""
 
     def __init__(self, network: NetworkConfig = NETWORK) -> None:
-        self.vector = SyncEnvironments([lambda: ToyArm(SHORT)] * 4)
+        self.vector = SyncEnvironments([lambda: FlatArm(SHORT)] * 4)
         self.interface = Interface(self.vector.observation_space, self.vector.action_space, network)
         torch.manual_seed(0)
         self.model, self.explorer = (kind(network, self.interface.sizes) for kind in (WorldModel, Explorer))
@@ -331,6 +327,6 @@ def test_environments_that_the_phases_cannot_use_are_refused(scene):
 
     with pytest.raises(UserError, match="limits"):
         Interface(spaces[0], gymnasium.spaces.Box(-np.inf, np.inf, (2,)), NETWORK)
-    odd = SyncEnvironments([lambda: ToyArm(ToyConfig(size=33))])
+    odd = SyncEnvironments([lambda: FlatArm(FlatArmConfig(size=33))])
     with pytest.raises(UserError, match="divides"):
         Interface(odd.observation_space, odd.action_space, NETWORK)

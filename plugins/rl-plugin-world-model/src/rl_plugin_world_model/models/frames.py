@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, one_hot
 
-from rl_plugin_robotwin.phases.config import NetworkConfig
+from rl_plugin_world_model.config import NetworkConfig
 
 ITERATIONS = 10
 """Iterations of k-means."""

@@ -30,8 +30,8 @@ from rlcore_control.episodes import EpisodeBuffer
 from rlcore_trainer.distributed.strategy import Strategy
 from torch import nn
 
-from rl_plugin_robotwin.phases.config import NetworkConfig
-from rl_plugin_robotwin.phases.sequences import Interface
+from rl_plugin_world_model.config import NetworkConfig
+from rl_plugin_world_model.sequences import Interface
 
 MODEL, STATE = "model.pt", "training_state.pt"
 KEYS = {

@@ -17,7 +17,7 @@ STEP_RAD = 0.25
 LIMIT_RAD = 2.8
 
 
-class ToyConfig(Table):
+class FlatArmConfig(Table):
     """A two-joint arm in a plane with a coloured floor."""
 
     size: Annotated[int, Field(ge=16, le=256)] = 32
@@ -26,7 +26,7 @@ class ToyConfig(Table):
     """Steps after which an episode is truncated."""
 
 
-class ToyArm(gymnasium.Env[dict[str, Array], Array]):
+class FlatArm(gymnasium.Env[dict[str, Array], Array]):
     """A two-joint arm that sees a floor whose pattern is finer, and so harder to predict, the farther it is away.
 
     Observations are the picture of the whole floor (``head_rgb``), the picture around the tip (``left_wrist_rgb``) and
@@ -35,8 +35,8 @@ class ToyArm(gymnasium.Env[dict[str, Array], Array]):
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
 
-    def __init__(self, config: ToyConfig | None = None) -> None:
-        self.config, self.render_mode = config or ToyConfig(), "rgb_array"
+    def __init__(self, config: FlatArmConfig | None = None) -> None:
+        self.config, self.render_mode = config or FlatArmConfig(), "rgb_array"
         size = self.config.size
         picture = gymnasium.spaces.Box(0, 255, (size, size, 3), np.uint8)
         angles = gymnasium.spaces.Box(-LIMIT_RAD, LIMIT_RAD, (2,), np.float32)

@@ -10,7 +10,7 @@ from rlcore.checks import Finding, failure, failure_of, unread, warning
 from rlcore.errors import UserError
 from rlcore.runs.directory import last_checkpoint
 
-from rl_plugin_robotwin.phases.config import ExplorerConfig, NetworkConfig, PhaseConfig, StudentConfig
+from rl_plugin_world_model.config import ExplorerConfig, NetworkConfig, PhaseConfig, StudentConfig
 
 if TYPE_CHECKING:
     from rlcore.session.session import RunSession
@@ -35,8 +35,8 @@ OWN = {
 def check(run: RunSession) -> Iterator[Finding]:
     """Find settings that contradict each other, and unusual ones."""
     config: PhaseConfig = run.options("trainer")
-    if run.config.model.path != "builtin:robotwin-networks":
-        fix = 'model.path="builtin:robotwin-networks", with sizes in [model.builder]'
+    if run.config.model.path != "builtin:world-model":
+        fix = 'model.path="builtin:world-model", with sizes in [model.builder]'
         yield failure("model.path", "a phase trains its own networks", fix)
         return
     network: NetworkConfig = run.options("builder") or NetworkConfig()

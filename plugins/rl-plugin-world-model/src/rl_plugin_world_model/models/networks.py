@@ -16,8 +16,8 @@ from rlcore.errors import UserError
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from rl_plugin_robotwin.phases.config import NetworkConfig
-from rl_plugin_robotwin.phases.frames import PatchCode, scaled
+from rl_plugin_world_model.config import NetworkConfig
+from rl_plugin_world_model.models.frames import PatchCode, scaled
 
 GRID = 4
 """Width and height of the features from which the memory is updated."""

@@ -14,7 +14,7 @@ from rlcore.errors import UserError
 from rlcore.runs.directory import config_layer, run_of
 from rlcore.session.processes import speaks_first
 
-from rl_plugin_robotwin.phases.published.translation import ALIASES, Translated, translated
+from rl_plugin_robotwin.published.translation import ALIASES, Translated, translated
 
 NUMBERS = ("num_gpus", "num_envs")
 
@@ -90,7 +90,7 @@ def _check_phase(path: Path, phase: str) -> None:
     if run is None:
         return
     trainer = config_layer(run[0]).tree.get("trainer", {}).get("id")
-    if trainer != f"robotwin-{phase}":
+    if trainer != f"world-model-{phase}":
         fix = f"rlcore run --resume {run[0]}, or give a run of the phase {phase}"
         raise UserError("this run is not one of the phase", found=f"trainer.id={trainer}", where=str(path), fix=fix)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from rlcore.errors import UserError
 from rlcore.types import Task
 
-from rl_plugin_robotwin.phases.config import NetworkConfig
+from rl_plugin_world_model.config import NetworkConfig
 
 
 class Exploration:
@@ -30,6 +30,6 @@ def build(folder: Path, texts: object, seed: int, config: NetworkConfig) -> None
     """
     raise UserError(
         "only the phases can use the networks of the phases",
-        found="model.path=builtin:robotwin-networks with another trainer",
-        fix="trainer.id=robotwin-teacher, robotwin-student or robotwin-adversarial",
+        found="model.path=builtin:world-model with another trainer",
+        fix="trainer.id=world-model-teacher, world-model-student or world-model-adversarial",
     )

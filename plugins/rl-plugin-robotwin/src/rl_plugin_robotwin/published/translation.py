@@ -11,7 +11,7 @@ from rlcore.config.layers import file_layer
 from rlcore.errors import ConfigError, did_you_mean
 from rlcore.runs.directory import last_checkpoint
 
-from rl_plugin_robotwin.phases.published.keys import DEFAULTS, OPTIONS, RULES, SPECIAL, WEIGHTS
+from rl_plugin_robotwin.published.keys import DEFAULTS, OPTIONS, RULES, SPECIAL, WEIGHTS
 
 ALIASES = {
     "teacher": "teacher",
@@ -66,8 +66,8 @@ class _Translation:
     def __init__(self, phase: str, options: Mapping[str, Any], overrides: Sequence[str]) -> None:
         self.phase, self.options = phase, options
         chosen = [text.partition("=")[2].strip().strip("\"'") for text in overrides if _key(text) in IDS]
-        self.toy = chosen[-1:] == ["robotwin-toy"]
-        self.other = bool(chosen) and chosen[-1] not in ("robotwin", "robotwin-toy")
+        self.toy = chosen[-1:] == ["flat-arm"]
+        self.other = bool(chosen) and chosen[-1] not in ("robotwin", "flat-arm")
         self.found = Translated(f"toy-{phase}" if self.toy else phase, f"./outputs/{phase}_rl")
         self.problems: list[str] = []
         self.keys = dict[str, tuple[Any, str]]()

@@ -21,19 +21,18 @@ from rlcore.runs.metrics import STEPS_COVERED
 from rlcore.types import derive_seed
 from rlcore_control.episodes import Collected, Decide, Episode, EpisodeBuffer, collect
 from rlcore_control.vector import environments_of_run
+from rlcore_control.videos import write_video
 from rlcore_trainer.distributed.strategy import Strategy
 from torch import nn
 
-from rl_plugin_robotwin.phases import checkpoints
-from rl_plugin_robotwin.phases.checkpoints import check_environment
-from rl_plugin_robotwin.phases.config import NetworkConfig, PhaseConfig
-from rl_plugin_robotwin.phases.explorer import RandomActing
-from rl_plugin_robotwin.phases.journal import Journal
-from rl_plugin_robotwin.phases.networks import Explorer, WorldModel, enough_memory
-from rl_plugin_robotwin.phases.pictures import finite, panels, write_sample
-from rl_plugin_robotwin.phases.sequences import Interface, Sequences, coverage, no_episode, note_on_length
-from rl_plugin_robotwin.phases.world_model import Predictions, WorldModelTraining, evaluate, predictions
-from rl_plugin_robotwin.videos import write_video
+from rl_plugin_world_model import checkpoints
+from rl_plugin_world_model.checkpoints import check_environment
+from rl_plugin_world_model.config import NetworkConfig, PhaseConfig
+from rl_plugin_world_model.explorer import RandomActing
+from rl_plugin_world_model.journal import Journal, finite, panels, write_sample
+from rl_plugin_world_model.models.networks import Explorer, WorldModel, enough_memory
+from rl_plugin_world_model.sequences import Interface, Sequences, coverage, no_episode, note_on_length
+from rl_plugin_world_model.world_model import Predictions, WorldModelTraining, evaluate, predictions
 
 if TYPE_CHECKING:
     from rlcore.session.session import RunSession
@@ -74,7 +73,7 @@ class PhaseTrainer(ABC):
         if run.trial:
             return  # a dry run starts no simulator
         if not run.environments:
-            raise UserError("a phase needs an environment", fix="set environment.id, such as robotwin or robotwin-toy")
+            raise UserError("a phase needs an environment", fix="set environment.id, such as flat-arm")
         self.network = self._network(run.options("builder") or NetworkConfig())
         self._slots = self._rank.world_size * config.num_envs
         self._environments, how = environments_of_run(run, run.environments[0].name, config.num_envs, config.vector)

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import os
-import shlex
 import subprocess
 import sys
-import tomllib
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-
-pytest.importorskip("rlcore_trainer", reason="the extra train is not installed")
-
 import torch
-from rl_plugin_robotwin.phases.config import NetworkConfig, PhaseConfig
-from rl_plugin_robotwin.phases.explorer import RandomActing
-from rl_plugin_robotwin.phases.networks import WorldModel
-from rl_plugin_robotwin.phases.sequences import Interface
-from rl_plugin_robotwin.phases.world_model import WorldModelTraining, predictions
-from rl_plugin_robotwin.toy import ToyArm, ToyConfig
-from rlcore.cli import main
+from rl_plugin_world_model.config import NetworkConfig, PhaseConfig
+from rl_plugin_world_model.explorer import RandomActing
+from rl_plugin_world_model.flat_arm import FlatArm, FlatArmConfig
+from rl_plugin_world_model.models.networks import WorldModel
+from rl_plugin_world_model.sequences import Interface
+from rl_plugin_world_model.world_model import WorldModelTraining, predictions
 from rlcore_control.episodes import collect
 from rlcore_control.vector import SyncEnvironments
 from rlcore_trainer.distributed.config import SingleProcessConfig
@@ -36,7 +29,7 @@ class Scene:
     """A world model that is not trained, and two episodes of random actions."""
 
     def __init__(self) -> None:
-        vector = SyncEnvironments([lambda: ToyArm(ToyConfig(max_steps=STEPS))] * 2)
+        vector = SyncEnvironments([lambda: FlatArm(FlatArmConfig(max_steps=STEPS))] * 2)
         interface = Interface(vector.observation_space, vector.action_space, NETWORK)
         torch.manual_seed(0)
         self.model = WorldModel(NETWORK, interface.sizes)
@@ -52,40 +45,12 @@ def scene() -> Scene:
     return Scene()
 
 
-@pytest.fixture
-def dry(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Any:
-    """Return the configuration that a command would run with."""
-    monkeypatch.chdir(tmp_path)
-
-    def of(line: str) -> dict[str, Any]:
-        monkeypatch.setattr("sys.argv", shlex.split(f"{line} --dry-run"))
-        assert main() == 0
-        return tomllib.loads(capsys.readouterr().out)
-
-    return of
-
-
-def test_an_argument_with_spaces_is_one_argument(dry: Any) -> None:
-    found = dry('rlcore robotwin train teacher --output_dir "my outputs/first run" --num_episodes 5')
-    assert (found["runs"], found["name"], found["trainer"]["episodes"]) == ("my outputs", "first run", 5)
-
-
-def test_no_default_is_a_place_of_a_machine(dry: Any) -> None:
-    def texts(value: Any) -> list[str]:
-        parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-        return [value] if isinstance(value, str) else [text for part in parts for text in texts(part)]
-
-    found = texts(dry("rlcore robotwin train teacher"))
-    assert len(found) > 10
-    assert not [text for text in found if text.startswith(("/", "~"))]
-
-
 @pytest.mark.long
 def test_a_run_writes_into_its_folder_alone(tmp_path: Path) -> None:
     home, work = tmp_path / "home", tmp_path / "work dir"
     home.mkdir()
     work.mkdir()
-    command = [sys.executable, "-m", "rlcore", "run", "-p", "robotwin", "-r", "toy-teacher", "runs=my runs", "name=one"]
+    command = [sys.executable, "-m", "rlcore", "run", "-p", "world-model", "-r", "teacher", "runs=my runs", "name=one"]
     short = ["trainer.episodes=4", "trainer.num_envs=2", "trainer.steps_per_episode=3", "model.builder.channels=8"]
     own = {"HOME": str(home), "TMPDIR": str(tmp_path), "OMP_NUM_THREADS": "1"}
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "HF_", "TORCH"))}
