@@ -31,13 +31,20 @@ def written(folder: Path, text: str | bytes) -> Path:
     return path
 
 
-@given(st.lists(PLAIN, max_size=8), st.sampled_from([None, 1, "\t"]), st.booleans(), st.integers(1, 60))
+@given(
+    st.lists(PLAIN, max_size=8),
+    st.sampled_from([None, 1, "\t"]),
+    st.booleans(),
+    st.integers(1, 60),
+    st.sampled_from([2, 20, 1 << 20]),
+)
 def test_items_of_a_list_equal_those_of_json(
-    tmp_path_factory: pytest.TempPathFactory, values: list[Any], indent: Any, ascii_only: bool, block: int
+    tmp_path_factory: pytest.TempPathFactory, values: list[Any], indent: Any, ascii_only: bool, block: int, long: int
 ) -> None:
     path = written(tmp_path_factory.mktemp("a"), json.dumps(values, indent=indent, ensure_ascii=ascii_only))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(json_stream, "BLOCK", block)
+        patch.setattr(json_stream, "LONG_ITEM", long)
         assert [value for _, value in items(path)] == values
 
 
