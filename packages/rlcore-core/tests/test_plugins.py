@@ -61,6 +61,19 @@ def test_import_error_affects_only_its_plugin(install: Install) -> None:
     assert "zzz" in reward_ids(plugins)
 
 
+@pytest.mark.parametrize("place", ["", "@hookimpl\ndef rlcore_rewards():\n    "])
+@pytest.mark.parametrize("error", ["PluginError", "ConfigError"])
+def test_an_error_of_rlcore_is_reported_with_its_parts(install: Install, place: str, error: str) -> None:
+    raised = f"raise {error}('no table', found='a list', where='a.toml:3', fix='write a table')"
+    install("acme-rl", f"from rlcore import hookimpl\nfrom rlcore.errors import {error}\n{place}{raised}\n")
+    plugins = Plugins()
+    plugins.offers("rlcore_rewards")
+    plugin = by_name(plugins.all(), "acme-rl")
+    assert plugin.state is State.BROKEN
+    assert plugin.problem.endswith("no table: a list (a.toml:3)")
+    assert plugin.fix == "write a table"
+
+
 def test_missing_module_is_broken(install: Install) -> None:
     install("acme-rl", None)
     plugin = by_name(Plugins().load(), "acme-rl")

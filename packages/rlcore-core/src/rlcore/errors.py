@@ -63,6 +63,12 @@ class ExplainedError(RlcoreError):
             lines += [f"  {name:<6} {first}", *(f"         {line}" for line in others)] if text else []
         return [printable(line) for line in lines]
 
+    @property
+    def line(self) -> str:
+        """The message, what was found and where, on one line."""
+        found, where = (" ".join((text or "").split()) for text in (self.found, self.where))
+        return self.message + (f": {found}" if found else "") + (f" ({where})" if where else "")
+
     def _headline(self) -> list[str]:
         return [self.message]
 

@@ -99,7 +99,7 @@ class Plugins:
                     with plugin_code(f"{hook} of the plugin {plugin.named}"):
                         specs = checked_specs(self.call(plugin.name, implementation, {}), expected)
                 except Exception as error:
-                    self._break(plugin, f"{hook} failed: {describe(error)}")
+                    self._break(plugin, f"{hook} failed: {describe(error)}", fix=getattr(error, "fix", None))
                     continue
                 found += [Offer(spec=spec, plugin=plugin) for spec in specs]
             if hook == "rlcore_recipes":
@@ -194,7 +194,7 @@ class Plugins:
                     if "rlcore_addhooks" in _hook_names(manager, module):
                         getattr(module, "rlcore_addhooks")(manager)  # noqa: B009 # it may be any object
             except Exception as error:
-                self._break(plugin, f"rlcore_addhooks failed: {describe(error)}")
+                self._break(plugin, f"rlcore_addhooks failed: {describe(error)}", fix=getattr(error, "fix", None))
         for key in sorted(modules, key=lambda key: (key[0] in HOSTS, key)):
             if self._plugins[key].usable:
                 self._register(manager, self._plugins[key], modules[key])

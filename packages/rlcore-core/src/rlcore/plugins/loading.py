@@ -22,7 +22,7 @@ from types import ModuleType
 from typing import Any
 
 from rlcore.console.invocation import started_by_uv
-from rlcore.errors import NotInstalledError, PluginError, UserError, did_you_mean
+from rlcore.errors import ExplainedError, NotInstalledError, PluginError, UserError, did_you_mean
 from rlcore.plugin_calls import Ended, error_text, plugin_code
 from rlcore.plugins.discovery import CHECKED, HOSTS, Complaint, Plugin
 
@@ -43,8 +43,8 @@ def import_plugin(plugin: Plugin) -> tuple[object, tuple[Complaint, ...]]:
     try:
         with contextlib.redirect_stdout(printed), plugin_code(f"the import of the plugin {plugin.named}"):
             found = _entry_point(plugin)
-    except PluginError:
-        raise
+    except UserError as error:  # also one that the module raised
+        raise PluginError(error.line, fix=error.fix) from error
     except Exception as error:
         fix = None
         if isinstance(error, ModuleNotFoundError) and error.name:
@@ -170,11 +170,12 @@ def source_line(error: BaseException) -> str | None:
 
 
 def describe(error: BaseException) -> str:
-    """``Type: text (file:line)`` on one line."""
-    line = source_line(error)
-    where = f" ({Path(line).name})" if line else ""
+    """``Type: text (file:line)`` on one line. An error of rlcore states what it found, and where."""
     first, *_ = error_text(error).splitlines()
-    return f"{first}{where}"
+    if isinstance(error, ExplainedError):
+        first = f"{type(error).__name__}: {error.line}"
+    line = None if isinstance(error, ExplainedError) and error.where else source_line(error)
+    return f"{first} ({Path(line).name})" if line else first
 
 
 _HERE = Path(__file__).parent
