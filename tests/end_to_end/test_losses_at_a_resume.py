@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from rlcore.config.layers import file_layer, override_layers, values_layer
 from rlcore.config.messages import ProblemsError
-from rlcore.config.resolve import Resolved, resolve
+from rlcore.config.resolve import resolve
+from rlcore.config.resolved import Resolved
 from rlcore.plugins.registry import Registry
 
 BASE = {

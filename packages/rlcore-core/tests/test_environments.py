@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlcore.config.layers import merge_layers, override_layers, values_layer
+from rlcore.config.layers import override_layers, values_layer
+from rlcore.config.merge import merge_layers
 from rlcore.config.resolve import resolve
 from rlcore.config.schema import EnvironmentTable
 from rlcore.plugins.registry import Registry

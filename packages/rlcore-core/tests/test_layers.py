@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rlcore.config.layers import file_layer, merge_layers, override_layers, parse_value, values_layer
+from rlcore.config.layers import file_layer, override_layers, parse_value, values_layer
+from rlcore.config.merge import merge_layers
 from rlcore.config.messages import ProblemsError
 from rlcore.config.origins import parse_yaml, toml_lines
 from rlcore.config.write import toml_text

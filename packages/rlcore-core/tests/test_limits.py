@@ -17,7 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field
 from rlcore.cli.data import data
-from rlcore.config.layers import Layer, file_layer, merge_layers, override_layers, values_layer
+from rlcore.config.layers import Layer, file_layer, override_layers, values_layer
+from rlcore.config.merge import merge_layers
 from rlcore.config.messages import ProblemsError
 from rlcore.config.origins import MAX_DEPTH, MAX_OVERRIDES, MAX_VALUES
 from rlcore.config.schema import Table

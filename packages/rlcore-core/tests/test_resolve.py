@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 from rlcore.cli.layering import gather
+from rlcore.config.layers import file_layer
 from rlcore.config.messages import ProblemsError, nearest_key
 from rlcore.config.requirements import unmet
-from rlcore.config.resolve import Resolved, resolve
+from rlcore.config.resolve import resolve
+from rlcore.config.resolved import Resolved
 from rlcore.errors import ConfigError, NotInstalledError, UserError
 from rlcore.plugins.loading import pip_line
 from rlcore.plugins.registry import Registry
@@ -35,6 +37,21 @@ def test_each_component_validates_its_own_table(toy: Any) -> None:
     assert found.options["strategy"] is None
     assert found.reward_options[0].strict is True  # type: ignore[union-attr]
     assert found.reward_options[1] is None
+
+
+@pytest.mark.parametrize("table", ["environment", "environment.0"])
+def test_the_interpreter_of_an_environment_is_written_and_read_again(toy: Any, table: str) -> None:
+    found = resolved(f"{table}.python={sys.executable}", f'{table}.variables.COLOUR="red"', "data.count=9")
+    again = resolve([file_layer(Path("config.toml"), text=found.text())], Registry())
+    (environment,) = again.environments
+    assert (environment.python, environment.variables) == (sys.executable, {"COLOUR": "red"})
+    assert environment.data.count == 9  # type: ignore[union-attr]
+
+
+def test_an_id_of_null_selects_the_dataset_of_the_environment(toy: Any) -> None:
+    (environment,) = resolved("data.id=null", "data.count=9").environments
+    assert environment.data_id == "toy"
+    assert environment.data.count == 9  # type: ignore[union-attr]
 
 
 def test_all_problems_are_reported_with_origin_suggestion_and_doc(toy: Any) -> None:

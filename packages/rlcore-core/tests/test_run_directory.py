@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from rlcore.cli.layering import gather
-from rlcore.config.resolve import Resolved, resolve
+from rlcore.config.resolve import resolve
+from rlcore.config.resolved import Resolved
 from rlcore.errors import UserError
 from rlcore.plugins.registry import Registry
 from rlcore.redaction import MASK

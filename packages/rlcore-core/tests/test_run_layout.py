@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from rlcore.config.layers import values_layer
-from rlcore.config.resolve import Resolved, resolve
+from rlcore.config.resolve import resolve
+from rlcore.config.resolved import Resolved
 from rlcore.errors import ConfigError, UserError
 from rlcore.plugins.registry import Registry
 from rlcore.runs.directory import (

@@ -10,7 +10,8 @@ import pytest
 from plain_sandbox import PlainSandbox
 from rlcore.cli.layering import gather
 from rlcore.config.layers import Layer
-from rlcore.config.resolve import Resolved, resolve
+from rlcore.config.resolve import resolve
+from rlcore.config.resolved import Resolved
 from rlcore.errors import ConfigError, PluginError, UserError
 from rlcore.hookspecs import hookimpl
 from rlcore.plugins.registry import Registry

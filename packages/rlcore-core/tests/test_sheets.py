@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from pictured_groups import group, groups
 from rlcore.config.layers import values_layer
-from rlcore.config.resolve import Resolved, resolve
+from rlcore.config.resolve import resolve
+from rlcore.config.resolved import Resolved
 from rlcore.plugins.registry import Registry
 from rlcore.report import Facts, sheet
 from rlcore.report.answers import code_of, expected_answer, final_answer, parts_of

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.config.adapters import ConfigFile, Given, Translation
-from rlcore.config.layers import KeyPath
 from rlcore.config.messages import Problem
+from rlcore.config.origins import KeyPath
 from rlcore.config.write import toml_value
 from rlcore.models.folder import BUILTIN
 

@@ -8,8 +8,10 @@ from difflib import get_close_matches
 from typing import Any
 
 from rlcore.config.adapters import Given, Translation
-from rlcore.config.layers import SHORT_FORMS, KeyPath, Layer, parse_value
+from rlcore.config.layers import Layer, parse_value
+from rlcore.config.merge import SHORT_FORMS
 from rlcore.config.messages import Problem
+from rlcore.config.origins import KeyPath
 from rlcore.config.write import toml_value
 from rlcore.redaction import mask_arguments
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from pydantic import BaseModel
 
-from rlcore.config.layers import DEFAULT, KeyPath
+from rlcore.config.layers import DEFAULT
 from rlcore.config.messages import Problem, ProblemsError
+from rlcore.config.origins import KeyPath
 from rlcore.errors import UserError
 from rlcore.plugin_calls import value_text
 

@@ -16,7 +16,7 @@ def check(run: Any, environment: Any) -> Iterator[Finding]:
 
     Args:
         run: a `rlcore.session.session.RunSession`
-        environment: a `rlcore.config.environments.ResolvedEnvironment`
+        environment: a `rlcore.config.resolved.ResolvedEnvironment`
     """
     data = environment.data
     if not isinstance(data, DataConfig):
@@ -38,7 +38,7 @@ def check_tool_bonus(run: Any, environment: Any, index: int) -> Iterator[Finding
 
     Args:
         run: a `rlcore.session.session.RunSession`
-        environment: a `rlcore.config.environments.ResolvedEnvironment`
+        environment: a `rlcore.config.resolved.ResolvedEnvironment`
         index: of the bonus in the rewards of the environment
     """
     bonus = environment.reward_options[index]

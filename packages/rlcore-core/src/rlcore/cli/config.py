@@ -16,8 +16,10 @@ from pydantic_core import PydanticUndefined
 from rlcore.cli.layering import gather, layer_options
 from rlcore.cli.output import json_option, print_json
 from rlcore.config.fields import inner_models
-from rlcore.config.layers import file_layer, leaves, merge_layers
-from rlcore.config.resolve import Resolved, resolve
+from rlcore.config.layers import file_layer, leaves
+from rlcore.config.merge import merge_layers
+from rlcore.config.resolve import resolve
+from rlcore.config.resolved import Resolved
 from rlcore.config.schema import RunConfig
 from rlcore.config.write import toml_text, toml_value
 from rlcore.console.terminal import say

@@ -12,15 +12,8 @@ import click
 
 from rlcore.cli.output import printable
 from rlcore.config.adapters import translate
-from rlcore.config.layers import (
-    COMMAND_LINE,
-    Layer,
-    leaves,
-    merge_layers,
-    override_layers,
-    override_of,
-    recipe_layer,
-)
+from rlcore.config.layers import COMMAND_LINE, Layer, leaves, override_layers, override_of, recipe_layer
+from rlcore.config.merge import merge_layers
 from rlcore.console.terminal import say
 from rlcore.errors import UserError
 from rlcore.models.folder import BUILTIN

@@ -1,4 +1,4 @@
-"""The dotted keys of a pydantic model, and the docstring and type of the field at a path."""
+"""The dotted keys of a pydantic model, and what it declares of the field at a path: docstring, type, secrecy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ import typing
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pydantic import AllowInfNan, BaseModel
+from pydantic import AllowInfNan, BaseModel, Secret, SecretBytes, SecretStr
+
+from rlcore.config.layers import leaves, override_of
+from rlcore.config.merge import Merged
+from rlcore.config.origins import KeyPath
+from rlcore.redaction import remember_arguments, remember_field, remember_secrets
+
+_SECRET_TYPES = (SecretStr, SecretBytes, Secret)
 
 
 def keys_of(model: type[BaseModel]) -> Iterator[str]:
@@ -109,3 +116,27 @@ def inner_models(annotation: Any) -> Iterator[tuple[type[BaseModel], str]]:
     elif origin in {list, tuple}:
         for argument in typing.get_args(annotation):
             yield from ((model, "0." + place) for model, place in inner_models(argument))
+
+
+def is_secret_field(model: type[BaseModel], path: KeyPath) -> bool:
+    """Whether the field at ``path``, or a field that contains it, has a secret type of pydantic."""
+    return any(_is_secret_type(annotation_of(model, path[:length])) for length in range(1, len(path) + 1))
+
+
+def _is_secret_type(annotation: Any) -> bool:
+    kind = typing.get_origin(annotation) or annotation
+    if isinstance(kind, type) and issubclass(kind, _SECRET_TYPES):
+        return True
+    return any(map(_is_secret_type, typing.get_args(annotation)))
+
+
+def remember_secret_fields(model: type[BaseModel], values: Mapping[str, Any], path: KeyPath, merged: Merged) -> None:
+    """Remember the values at ``path`` that fill secret fields of ``model``, and the overrides that set them."""
+    for place, value in leaves(values):
+        if value is None or not is_secret_field(model, place):
+            continue
+        remember_secrets(value, "secret")
+        remember_field(place[-1])
+        overridden, text = override_of(merged.origin((*path, *place)))
+        if overridden:
+            remember_arguments([text])

@@ -1,12 +1,12 @@
-"""Configuration layers: recipe, files and overrides. Later layers win; each value keeps its origin."""
+"""Configuration layers from recipes, files and overrides. Each value has an origin."""
 
 from __future__ import annotations
 
 import re
 import tomllib
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import islice
 from operator import itemgetter
@@ -15,18 +15,9 @@ from typing import Any
 
 from rlcore.config.messages import Problem, ProblemsError
 from rlcore.config.origins import KeyPath, check_overrides, check_tree, parse_toml, parse_yaml, read_text
-from rlcore.errors import did_you_mean
 from rlcore.plugins.registry import Registry, asked
 from rlcore.redaction import remember_arguments, remember_secrets
 
-SHORT_FORMS = {
-    "model": "path",
-    **dict.fromkeys(("environment", "sandbox", "trainer", "strategy", "sampler"), "id"),
-}
-"""``model=PATH`` is short for ``model.path=PATH``. For other tables, the value is the ``id`` of the component."""
-WITHIN = (("algorithm", "advantage"), ("algorithm", "loss"))
-"""Tables of components within another table. A string in place of the table is its ``id``. If a layer changes the id,
-the values that recipes and files set for the previous component are dropped."""
 LISTS = {"reward": frozenset({"weight"}), "environment": frozenset({"weight", "name"})}
 """Lists of components, with the keys of a component's table that stay when a layer changes its id."""
 DEFAULT = "default"
@@ -69,147 +60,12 @@ class Layer:
         return sorted(self.origins)
 
 
-@dataclass(slots=True)
-class Merged:
-    """The result of merging layers."""
-
-    tree: dict[str, Any] = field(default_factory=dict)
-    origins: dict[KeyPath, str] = field(default_factory=dict)
-    problems: list[Problem] = field(default_factory=list)
-    short_forms: Mapping[str, str] = field(default_factory=lambda: SHORT_FORMS)
-
-    def origin(self, path: KeyPath) -> str:
-        """The origin of the value at ``path``, or of its nearest parent; ``default`` when no layer sets it."""
-        return nearest_origin(self.origins, path)
-
-    def add(self, layer: Layer) -> None:
-        """Merge a layer; its values take precedence."""
-        self.problems += layer.problems
-        tree = layer.tree
-        for path in WITHIN:
-            tree = self._within(path, tree)
-        self._merge(self.tree, tree, (), (), layer)
-
-    def _within(self, path: KeyPath, over: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Prepare the table of a component for a layer, and return the tree of the layer to merge."""
-        table, key = path
-        tables = [tree.get(table) for tree in (self.tree, over)]
-        base, new = (tree if isinstance(tree, Mapping) else {} for tree in tables)
-        old, value = base.get(key), new.get(key)
-        if isinstance(old, str) and isinstance(value, Mapping):
-            old = self.tree[table][key] = {"id": old}
-        if isinstance(old, dict) and isinstance(value, str):
-            over = {**over, table: {**new, key: {"id": value}}}
-        id = value.get("id") if isinstance(value, Mapping) else value
-        if isinstance(old, dict) and "id" in old and id not in (None, old["id"]):
-            for own in [own for own in old if not self.origin((*path, own)).startswith(OVERRIDES)]:
-                del old[own]  # overrides stay: their order does not matter
-        return over
-
-    def _merge(
-        self, base: dict[str, Any], over: Mapping[str, Any], path: KeyPath, source: KeyPath, layer: Layer
-    ) -> None:
-        for key, value in over.items():
-            old = base.get(key)
-            if not path and key in self.short_forms and isinstance(value, str):
-                value = {self.short_forms[key]: value}
-            if key in LISTS and isinstance(value, Mapping) and value and all(map(str.isdecimal, value)):
-                old = self._listed((*path, key), base)
-            if isinstance(value, Mapping) and isinstance(old, dict):
-                self._merge(old, value, (*path, key), (*source, key), layer)
-            elif isinstance(value, Mapping) and isinstance(old, list):
-                self._merge_into_list(old, value, (*path, key), (*source, key), layer)
-            else:
-                if key in base:
-                    self._drop_origins((*path, key))
-                base[key] = _plain(value)
-                self._copy_origins((*path, key), (*source, key), layer)
-
-    def _listed(self, path: KeyPath, base: dict[str, Any]) -> Any:
-        """The list of components at ``path``; a single table becomes the first of a list."""
-        old = base.setdefault(path[-1], [])
-        if isinstance(old, dict):
-            base[path[-1]] = [old]
-            moved = {known: origin for known, origin in self.origins.items() if known[: len(path)] == path}
-            self._drop_origins(path)
-            self.origins |= {(*path, "0", *known[len(path) :]): origin for known, origin in moved.items()}
-        return base[path[-1]]
-
-    def _replaced(self, path: KeyPath, old: dict[str, Any], id: object) -> None:
-        """Drop the values of a component whose id a layer changes, except those of overrides: see `WITHIN`."""
-        if id in (None, old.get("id")):
-            return
-        for key in [key for key in old if key not in LISTS[path[-2]]]:
-            if not self.origin((*path, key)).startswith(OVERRIDES):
-                del old[key]
-                self._drop_origins((*path, key))
-
-    def _merge_into_list(
-        self, base: list[Any], over: Mapping[str, Any], path: KeyPath, source: KeyPath, layer: Layer
-    ) -> None:
-        """Select a table by index, id or name: ``reward.0.weight``, ``reward.ID.weight``.
-
-        An id at the next free index, such as ``reward.1.id``, adds a table.
-        """
-        names = [_name_of(item, str(n)) for n, item in enumerate(base)]
-        for key, value in over.items():
-            place = int(key) if key.isdecimal() else names.index(key) if key in names else -1
-            if path[-1] in LISTS and isinstance(value, Mapping) and "id" in value:
-                if place == len(base):
-                    base.append({})
-                    names.append(key)
-                elif 0 <= place < len(base) and isinstance(base[place], dict):
-                    self._replaced((*path, str(place)), base[place], value["id"])
-            if not 0 <= place < len(base):
-                problem = Problem(
-                    kind="unknown key",
-                    path=".".join((*path, key)),
-                    origin=layer.origin((*source, key)),
-                    reason=did_you_mean(key, names) or _there_are(path, names),
-                )
-                self.problems.append(problem)
-            elif isinstance(value, Mapping) and isinstance(base[place], dict):
-                self._merge(base[place], value, (*path, str(place)), (*source, key), layer)
-            else:
-                self._drop_origins((*path, str(place)))
-                base[place] = _plain(value)
-                self._copy_origins((*path, str(place)), (*source, key), layer)
-
-    def _drop_origins(self, path: KeyPath) -> None:
-        for old in [known for known in self.origins if known[: len(path)] == path]:
-            del self.origins[old]
-
-    def _copy_origins(self, path: KeyPath, source: KeyPath, layer: Layer) -> None:
-        self.origins[path] = layer.origin(source)
-        for known, origin in layer.below(source):
-            self.origins[path + known[len(source) :]] = origin
-
-
-def _name_of(item: Any, default: str) -> str:
-    """The name of a table in a list: its ``name``, or else its ``id``."""
-    return str(item.get("name", item.get("id", default))) if isinstance(item, dict) else default
-
-
-def _there_are(path: KeyPath, names: Sequence[str]) -> str:
-    there = f"there are: {', '.join(names) or 'none'}"
-    return f"{there}; {'.'.join(path)}.{len(names)}.id=ID adds one" if path[-1] in LISTS else there
-
-
 def nearest_origin(origins: Mapping[KeyPath, str], path: KeyPath) -> str:
     """The origin of ``path``, or of the nearest parent that has one."""
     for length in range(len(path), 0, -1):
         if path[:length] in origins:
             return origins[path[:length]]
     return DEFAULT
-
-
-def _plain(value: Any) -> Any:
-    """A deep copy. The string ``null`` becomes None in every layer, because TOML has no null."""
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    return None if value == "null" else value
 
 
 def leaves(tree: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
@@ -300,14 +156,3 @@ def parse_value(text: str) -> Any:
         bare = BARE_LIST.fullmatch(text.strip())
         return [item.strip() for item in bare[1].split(",")] if bare else text
     return tree["value"] if set(tree) == {"value"} else text
-
-
-def merge_layers(layers: Iterable[Layer], *, short_forms: Mapping[str, str] = SHORT_FORMS) -> Merged:
-    """Merge layers in order; the last one takes precedence. The short forms are those of a run's configuration."""
-    merged = Merged(short_forms=short_forms)
-    for layer in layers:
-        merged.add(layer)
-    return merged
-
-
-__all__ = ["KeyPath"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import metadata
 
-from rlcore.config.layers import Merged
+from rlcore.config.merge import Merged
 from rlcore.errors import NotInstalledError
 from rlcore.plugins.loading import pip_line
 

@@ -1,26 +1,107 @@
-"""A validated configuration, and its text."""
+"""A validated configuration: its tables, the options of its components, and its text."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import BaseModel
 
-from rlcore.config.environments import ResolvedEnvironment
-from rlcore.config.layers import DEFAULT, KeyPath, nearest_origin
-from rlcore.config.masking import masked_tree
-from rlcore.config.schema import RewardTable, RolloutTable, RunConfig, SandboxTable
+from rlcore.config.layers import DEFAULT, nearest_origin
+from rlcore.config.origins import KeyPath
+from rlcore.config.schema import EnvironmentTable, HostedTable, RewardTable, RolloutTable, RunConfig, TrackersTable
 from rlcore.config.write import toml_text
+from rlcore.redaction import holds_mask, redacted
 
-COMPONENT_TABLES = {
-    "environment": "environment",
-    "trainer": "trainer",
-    "strategy": "strategy",
-    "sampler": "sampler",
-}
-"""Top-level tables with exactly one component, and the kinds of these components."""
+HOSTING = ("python", "variables")
+"""Keys of every environment that rlcore reads. Those that are not set are left out of the text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Component:
+    """A table that is validated by its own model: of a component, or an additional one of the trainer."""
+
+    path: KeyPath
+    options: BaseModel | None
+    """None if it takes no options."""
+    id: str | None = None
+    """None if the table does not state the id."""
+    keys: Collection[str] = ()
+    """Keys of the same table that rlcore reads itself."""
+
+
+def name_of(path: KeyPath) -> str:
+    """The key of a component in `Resolved.options`; empty for rewards, trackers and the environments of a list."""
+    first, *others = path
+    if first in ("reward", "trackers") or (first == "environment" and others):
+        return ""
+    return {"rollout": "engine", "model": "builder"}.get(first, ".".join(path))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedEnvironment:
+    """An environment of a run, with its data and its rewards."""
+
+    name: str
+    """The name in a run with several environments; empty for the only one."""
+    id: str
+    options: BaseModel | None
+    data_id: str
+    """Id of the dataset."""
+    data: BaseModel | None
+    """Options of the dataset."""
+    rewards: tuple[RewardTable, ...]
+    reward_options: tuple[BaseModel | None, ...]
+    path: KeyPath = ()
+    """Where its tables are: ``("environment", "1")``; empty for the only environment of a run."""
+    python: str | None = None
+    """The other interpreter in which it runs; None for this one."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables of the other interpreter."""
+    table: EnvironmentTable | None = None
+    """The table in a run with several environments, which has the weight."""
+
+    def at(self, *key: str) -> KeyPath:
+        """The path of a key, such as ``environment.tools``, ``data.train`` or ``reward``."""
+        if not self.path:
+            return key
+        return (*self.path, *(key[1:] if key[0] == "environment" else key))
+
+
+def resolved_environments(
+    config: RunConfig, options: Mapping[KeyPath, BaseModel | None]
+) -> Iterator[ResolvedEnvironment]:
+    """The environments of a run; none for a table without an id."""
+    if not isinstance(config.environment, list):
+        if config.environment.id:
+            yield _resolved((), config.environment, "", config.data, config.reward, options)
+        return
+    for n, table in enumerate(config.environment):
+        yield _resolved(("environment", str(n)), table, table.name, table.data, table.reward, options)
+
+
+def _resolved(
+    path: KeyPath,
+    table: HostedTable,
+    name: str,
+    data: Mapping[str, Any],
+    rewards: Sequence[RewardTable],
+    options: Mapping[KeyPath, BaseModel | None],
+) -> ResolvedEnvironment:
+    return ResolvedEnvironment(
+        name=name,
+        id=table.id,
+        options=options[path or ("environment",)],
+        data_id=data.get("id") or table.id,
+        data=options[*path, "data"],
+        rewards=tuple(rewards),
+        reward_options=tuple(options[*path, "reward", str(n)] for n in range(len(rewards))),
+        path=path,
+        python=table.python,
+        variables=table.variables,
+        table=table if isinstance(table, EnvironmentTable) else None,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,21 +109,29 @@ class Resolved:
     """A validated configuration."""
 
     config: RunConfig
+    components: Sequence[Component]
+    """Everything that is validated by its own model."""
     options: Mapping[str, BaseModel | None]
-    """The validated model of each component's table; None for a component that takes no options. The key of a
-    component within another table is its dotted path, such as ``algorithm.loss``."""
+    """The options of the components that have a name. The name of a component within another table is its dotted path,
+    such as ``algorithm.loss``."""
     environments: tuple[ResolvedEnvironment, ...]
     """The environments with their data and rewards; empty without an environment."""
-    reward_options: tuple[BaseModel | None, ...]
-    """In the order of ``config.reward``. The rewards of several environments are in `environments`."""
-    tracker_options: Mapping[str, BaseModel | None]
-    """The validated options of each selected tracker; None for a tracker that takes no options."""
     origins: Mapping[KeyPath, str]
     """The origin of each value that is not a default."""
     recipe: str = ""
     """Id or file of the recipe; empty without a recipe."""
     given: Mapping[str, Any] = field(default_factory=dict)
     """The merged values of all layers, not validated. They resolve to an equal configuration."""
+
+    @property
+    def reward_options(self) -> tuple[BaseModel | None, ...]:
+        """In the order of ``config.reward``. The rewards of several environments are in `environments`."""
+        return tuple(one.options for one in self.components if one.path[0] == "reward")
+
+    @property
+    def tracker_options(self) -> Mapping[str, BaseModel | None]:
+        """The options of each selected tracker."""
+        return {one.path[1]: one.options for one in self.components if one.path[0] == "trackers"}
 
     def origin(self, path: KeyPath) -> str:
         """The origin of the value at ``path``; ``default`` when no layer sets it."""
@@ -55,10 +144,10 @@ class Resolved:
         layer sets them, so that they are derived again when a later layer changes the id.
         """
         following: set[KeyPath] = set()
-        for table, options in self.options.items():
-            if "." in table:
-                keys = () if options is None else type(options).model_fields
-                following |= {(*table.split("."), key) for key in ("id", *keys)}
+        for one in self.components:
+            if "." in name_of(one.path):
+                keys = () if one.options is None else type(one.options).model_fields
+                following |= {(*one.path, key) for key in ("id", *keys)}
         unset = {path for path in following if self.origin(path) == DEFAULT}
         return toml_text(self.tree(), self.origin, following=unset)
 
@@ -67,67 +156,42 @@ class Resolved:
 
         Secrets are masked, and left out if they are defaults.
         """
-        return masked_tree(self._tree(), self.origin)
+        shown: dict[str, Any] = _without_defaults(redacted(self._tree()), (), self.origin)
+        return shown
 
     def _tree(self) -> dict[str, Any]:
         tree = self.config.model_dump(mode="json")
-        rollout = dict(RolloutTable().model_dump())
-        tree["rollout"] = {key: value for key, value in tree["rollout"].items() if key in rollout}
-        tree["trackers"] = {
-            "use": tree["trackers"]["use"],
-            **{id: own for id, options in self.tracker_options.items() if (own := _dump(options))},
-        }
-        tree["reward"] = _reward_tables(self.config.reward, self.reward_options)
-        if not tree["reward"]:
-            del tree["reward"]
+        for table, model in (("rollout", RolloutTable), ("trackers", TrackersTable)):
+            tree[table] = {key: value for key, value in tree[table].items() if key in model.model_fields}
         if isinstance(self.config.environment, list):
-            tree["environment"] = [_environment_table(environment) for environment in self.environments]
             del tree["data"]
         elif not self.config.environment.id:
             del tree["environment"]
-        for table, options in self.options.items():
-            if table not in tree and table in COMPONENT_TABLES:
-                continue
-            if table == "engine":
-                if values := _dump(options):
-                    tree["rollout"][self.config.rollout.engine] = values
-            elif table == "sandbox":
-                limits = {key: value for key, value in tree["sandbox"].items() if key in SandboxTable.model_fields}
-                tree["sandbox"] = {**limits, **_dump(options)}
-            elif table == "builder":
-                tree["model"]["builder"] = _dump(options)
-            elif "." in table:
-                outer, key = table.split(".")
-                tree[outer][key] = {"id": tree[outer][key]["id"], **_dump(options)}
-            elif table in COMPONENT_TABLES or table == "data":
-                id = tree[table].get("id") or next((environment.id for environment in self.environments), "")
-                own = tree[table] if options is None else _dump(options)
-                tree[table] = {**own, "id": id} if "id" in own else {"id": id, **own}
-            else:
-                tree[table] = _dump(options)
+        if not tree["reward"]:
+            del tree["reward"]
+        for one in self.components:
+            *above, last = one.path
+            outer: Any = tree
+            for key in above:
+                outer = outer[int(key)] if isinstance(outer, list) else outer[key]
+            place: Any = int(last) if isinstance(outer, list) else last
+            own = {} if one.options is None else one.options.model_dump(mode="json")
+            if one.id is not None:
+                known = outer[place] if isinstance(outer, list) or place in outer else {}
+                kept = {key: known[key] for key in one.keys if key not in HOSTING or known[key]}
+                own = {"id": one.id, **kept, **own}
+            if own or len(one.path) == 1:
+                outer[place] = own
         return tree
 
 
-def _environment_table(environment: ResolvedEnvironment) -> dict[str, Any]:
-    assert environment.table is not None
-    weight = environment.table.model_dump(mode="json")["weight"]
-    return {
-        "id": environment.id,
-        "name": environment.name,
-        "weight": weight,
-        **_without_id(_dump(environment.options)),
-        "data": {"id": environment.data_id, **_without_id(_dump(environment.data))},
-        "reward": _reward_tables(environment.rewards, environment.reward_options),
-    }
-
-
-def _reward_tables(tables: Sequence[RewardTable], options: Sequence[BaseModel | None]) -> list[dict[str, Any]]:
-    return [{"id": table.id, "weight": table.weight, **_dump(own)} for table, own in zip(tables, options, strict=True)]
-
-
-def _without_id(values: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if key != "id"}
-
-
-def _dump(options: BaseModel | None) -> dict[str, Any]:
-    return options.model_dump(mode="json") if options is not None else {}
+def _without_defaults(value: Any, path: KeyPath, origin: Callable[[KeyPath], str]) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: _without_defaults(item, (*path, key), origin)
+            for key, item in value.items()
+            if not (holds_mask(item) and origin((*path, key)) == DEFAULT)
+        }
+    if isinstance(value, list):
+        return [_without_defaults(item, (*path, str(index)), origin) for index, item in enumerate(value)]
+    return value

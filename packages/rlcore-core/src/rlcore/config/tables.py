@@ -12,17 +12,20 @@ from rlcore.config.fields import (
     annotation_of,
     doc_of,
     inner_models,
+    is_secret_field,
     is_string_list,
     keys_of,
     non_finite,
     number_type,
+    remember_secret_fields,
 )
-from rlcore.config.layers import BARE_WORD, DEFAULT, OVERRIDES, KeyPath, Layer, Merged, leaves, merge_layers
-from rlcore.config.masking import is_secret_field, remember_secret_fields
+from rlcore.config.layers import BARE_WORD, DEFAULT, OVERRIDES, Layer, leaves
+from rlcore.config.merge import Merged, merge_layers
 from rlcore.config.messages import MOST_SHOWN, Problem, ProblemsError, most_similar, nearest_key
+from rlcore.config.origins import KeyPath
 from rlcore.config.schema import RunConfig, Table
 from rlcore.plugin_calls import error_text, plugin_code
-from rlcore.redaction import MASK, SECRET_VALUE, is_secret, redacted
+from rlcore.redaction import MASK, SECRET_VALUE, holds_mask, is_secret, redacted
 
 Model = type[BaseModel] | Literal["missing"] | None
 """A component's model. None: it takes no keys. ``missing``: its import failed, which is already reported."""
@@ -53,6 +56,26 @@ def validate_options(model: type[BaseModel] | None, layers: Sequence[Layer], *, 
     found = validator.own(model, merged.tree, ())
     validator.finish(subject)
     return found
+
+
+def check_secrets(tree: Mapping[str, Any], merged: Merged) -> None:
+    """Ask for the secrets that an earlier run masked.
+
+    Raises:
+        ProblemsError: lists the key of every masked value.
+    """
+    problems = []
+    for path, value in leaves(tree):
+        if holds_mask(value):
+            key = ".".join(path)
+            example = value if isinstance(value, str) and value != MASK else '"$SECRET"'
+            reason = (
+                "this secret is never written to a file, so it must be given again:\n"
+                f"{key}={example} on the command line, from an environment variable, or -c FILE with this key"
+            )
+            problems.append(Problem(kind="missing secret", path=key, origin=merged.origin(path), reason=reason))
+    if problems:
+        raise ProblemsError(problems)
 
 
 class TableValidator:

@@ -37,7 +37,7 @@ from typing import IO, Any
 from rlcore.atomic_files import sweep, told, write_whole
 from rlcore.config.layers import Layer, leaves
 from rlcore.config.origins import KeyPath, parse_toml, read_text
-from rlcore.config.resolve import Resolved
+from rlcore.config.resolved import Resolved
 from rlcore.config.write import toml_text
 from rlcore.errors import UserError
 from rlcore.redaction import mask_arguments

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 from rlcore.abilities import ChecksTasks, ProcessesConfig, TasksConfig, ToolsConfig
 from rlcore.checks import Finding, failure, failure_of, findings_of, raise_failures, warning
-from rlcore.config.layers import KeyPath
+from rlcore.config.origins import KeyPath
 from rlcore.config.requirements import unmet_with_extras
 from rlcore.config.schema import AUTO
 from rlcore.episodes.tool_environment import tool_of
@@ -25,7 +25,7 @@ from rlcore.session.processes import one_of_several_asked, world_size
 from rlcore.specs import EnvironmentSpec, SamplerSpec, StrategySpec, TrainerSpec
 
 if TYPE_CHECKING:
-    from rlcore.config.environments import ResolvedEnvironment
+    from rlcore.config.resolved import ResolvedEnvironment
     from rlcore.session.session import RunSession
 
 TENSORBOARD = "tensorboard"

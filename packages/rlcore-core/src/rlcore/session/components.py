@@ -34,8 +34,7 @@ from rlcore.transport.hosting import HostedEnvironments
 from rlcore.types import Task, derive_seed
 
 if TYPE_CHECKING:
-    from rlcore.config.environments import ResolvedEnvironment
-    from rlcore.config.resolve import Resolved
+    from rlcore.config.resolved import Resolved, ResolvedEnvironment
     from rlcore.config.schema import RunConfig
     from rlcore.session.plan import RunPlan
 

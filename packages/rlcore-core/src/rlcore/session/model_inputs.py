@@ -24,7 +24,7 @@ from rlcore.specs import EnvironmentSpec
 from rlcore.types import Message, ToolSchema
 
 if TYPE_CHECKING:
-    from rlcore.config.environments import ResolvedEnvironment
+    from rlcore.config.resolved import ResolvedEnvironment
     from rlcore.session.components import RunComponents
 
 TEMPLATE = "template"

@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rlcore.config.layers import KeyPath, Layer, values_layer
-from rlcore.config.resolve import Purpose, Resolved, resolve
+from rlcore.config.layers import Layer, values_layer
+from rlcore.config.origins import KeyPath
+from rlcore.config.resolve import Purpose, resolve
+from rlcore.config.resolved import Resolved
 from rlcore.config.schema import RunConfig
 from rlcore.plugins.registry import Registry
 

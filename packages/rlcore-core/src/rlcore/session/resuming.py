@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.checks import failure, raise_failures
-from rlcore.config.layers import DEFAULT, KeyPath, Layer, leaves
-from rlcore.config.resolve import Resolved
+from rlcore.config.layers import DEFAULT, Layer, leaves
+from rlcore.config.origins import KeyPath
+from rlcore.config.resolved import Resolved
 from rlcore.config.schema import RunConfig, Table
 from rlcore.config.write import toml_value
 from rlcore.errors import UserError

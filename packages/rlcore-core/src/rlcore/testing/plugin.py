@@ -14,10 +14,11 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from rlcore.abilities import DemonstrationDataset
-from rlcore.config.environments import SHARED, without_reserved
 from rlcore.config.layers import Layer, file_layer
+from rlcore.config.merge import SHARED
 from rlcore.config.requirements import unmet
 from rlcore.config.resolve import resolve
+from rlcore.config.schema import EnvironmentTable
 from rlcore.episodes.rewards import SelectedReward
 from rlcore.errors import DataError, RlcoreError
 from rlcore.plugins.forms import wrong_fields
@@ -188,7 +189,10 @@ def _separated(tree: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         return
     for table in tables:
         own = {key: table[key] for key in SHARED if key in table}
-        yield {**tree, "data": {}, **own, "environment": without_reserved(table)}
+        options = {
+            key: value for key, value in table.items() if key == "id" or key not in EnvironmentTable.model_fields
+        }
+        yield {**tree, "data": {}, **own, "environment": options}
 
 
 def _tables(

@@ -47,7 +47,7 @@ from rlcore_rollout.sampler.shared_sandbox import SharedSandbox
 from rlcore_rollout.threads import GrowingThreads
 
 if TYPE_CHECKING:
-    from rlcore.config.environments import ResolvedEnvironment
+    from rlcore.config.resolved import ResolvedEnvironment
     from rlcore.contracts import ChatFormat, WeightSource
     from rlcore.runs.progress import Meter, Report
     from rlcore.session.components import RunComponents

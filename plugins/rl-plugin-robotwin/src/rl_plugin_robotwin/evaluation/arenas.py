@@ -11,7 +11,8 @@ from typing import Any, Literal, SupportsFloat, TypeVar
 import gymnasium
 import numpy as np
 from numpy.typing import NDArray
-from rlcore.config.layers import Layer, merge_layers
+from rlcore.config.layers import Layer
+from rlcore.config.merge import merge_layers
 from rlcore.config.schema import Table
 from rlcore.config.tables import TableValidator
 from rlcore.errors import EnvironmentFailure
