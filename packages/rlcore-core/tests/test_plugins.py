@@ -74,6 +74,35 @@ def test_an_error_of_rlcore_is_reported_with_its_parts(install: Install, place: 
     assert plugin.fix == "write a table"
 
 
+DECLARED = "from rlcore import RewardSpec, hookimpl\nfrom rlcore.specs import TrainerSpec\nrlcore_specs = [{}]\n"
+REWARD = "RewardSpec(id='acme', target='somewhere:Reward')"
+
+
+def test_declared_specs_are_registered_like_those_of_hooks(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    install("acme-rl", DECLARED.format(f"{REWARD}, TrainerSpec(id='train', target='somewhere:Trainer')"))
+    monkeypatch.setenv("RLCORE_DISABLE_PLUGINS", "rlcore-trainer")
+    for plugins in (Plugins(), Plugins()):  # the module is imported once
+        assert "acme" in reward_ids(plugins)
+        plugin = by_name(plugins.all(), "acme-rl")
+        assert (plugin.state, plugin.hooks) == (State.OK, ("rlcore_rewards", "rlcore_trainers"))
+        assert "rlcore_trainers is inactive" in plugin.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        (DECLARED.format("3"), "rlcore_specs has 3"),
+        ("rlcore_specs = 3\n", "'int' object is not iterable"),
+        (DECLARED.format(REWARD) + "@hookimpl\ndef rlcore_rewards(): yield 1\n", "hook rlcore_rewards"),
+    ],
+)
+def test_wrong_declared_specs_break_their_plugin(install: Install, source: str, problem: str) -> None:
+    install("acme-rl", source)
+    plugin = by_name(Plugins().load(), "acme-rl")
+    assert plugin.state is State.BROKEN
+    assert problem in plugin.problem
+
+
 def test_missing_module_is_broken(install: Install) -> None:
     install("acme-rl", None)
     plugin = by_name(Plugins().load(), "acme-rl")

@@ -4,60 +4,43 @@ from rlcore import ConfigAdapterSpec, DatasetSpec, EnvironmentSpec, RewardSpec, 
 
 HERE = "rl_plugin_visual_cot"
 
-
-@hookimpl
-def rlcore_environments():
-    """The environment."""
-    yield EnvironmentSpec(
+rlcore_specs = [
+    EnvironmentSpec(
         id="visual-cot",
         target=f"{HERE}.environment:VisualCot",
         config=f"{HERE}.config:EnvironmentConfig",
         modalities=frozenset({"text", "image"}),
         summary="Questions about a picture, answered with a chain of thought.",
-    )
-
-
-@hookimpl
-def rlcore_rewards():
-    """The reward, and that of the original program."""
-    yield RewardSpec(
+    ),
+    RewardSpec(
         id="visual-cot",
         target=f"{HERE}.rewards:VisualCotReward",
         config=f"{HERE}.config:RewardConfig",
         summary="Correct answer, exact format, and a chain of thought that leads to the answer.",
-    )
-    yield RewardSpec(
+    ),
+    RewardSpec(
         id="visual-cot-legacy",
         target=f"{HERE}.legacy:legacy_reward",
         minimum=-0.8,
         maximum=3.3,
         rewards_silence=True,
         summary="The reward of the original program with its known errors, for comparisons.",
-    )
-
-
-@hookimpl
-def rlcore_datasets():
-    """The questions."""
-    yield DatasetSpec(
+    ),
+    DatasetSpec(
         id="visual-cot",
         target=f"{HERE}.dataset:VisualCotData",
         config=f"{HERE}.config:DataConfig",
         prepare=f"{HERE}.prepare:prepare",
         prepare_config=f"{HERE}.config:PrepareConfig",
         summary="Chain-of-thought files with pictures, or generated pictures of shapes.",
-    )
-
-
-@hookimpl
-def rlcore_config_adapters():
-    """The config adapter. Files are recognised by their top-level keys."""
-    yield ConfigAdapterSpec(
+    ),
+    ConfigAdapterSpec(
         id="reinforced-cot",
         target=f"{HERE}.files.adapter:ADAPTER",
         files=(("SFT",), ("GRPO",), ("model_path", "pipeline")),
         summary="The YAML files of Multimodal-Reinforce-CoT.",
-    )
+    ),
+]
 
 
 @hookimpl

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from rlcore.hookspecs import hookimpl
 from rlcore.specs import ConfigAdapterSpec
 
-
-@hookimpl
-def rlcore_config_adapters() -> Iterable[ConfigAdapterSpec]:
-    """The config adapters of verl, TRL and accelerate."""
-    yield ConfigAdapterSpec(
+rlcore_specs = [
+    ConfigAdapterSpec(
         id="verl",
         target="rlcore_compat.verl:VERL",
         overrides=True,
         summary="Overrides of verl, and of its fork for agents.",
-    )
-    yield ConfigAdapterSpec(
+    ),
+    ConfigAdapterSpec(
         id="trl-grpo",
         target="rlcore_compat.trl:GRPO_FILE",
         files=(
@@ -27,10 +21,11 @@ def rlcore_config_adapters() -> Iterable[ConfigAdapterSpec]:
             ("loss_type", "num_generations"),
         ),
         summary="Files of trl grpo --config.",
-    )
-    yield ConfigAdapterSpec(
+    ),
+    ConfigAdapterSpec(
         id="accelerate",
         target="rlcore_compat.accelerate:ACCELERATE",
         files=(("distributed_type",),),
         summary="Files of accelerate config.",
-    )
+    ),
+]

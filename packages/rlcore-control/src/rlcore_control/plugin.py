@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from rlcore.hookspecs import hookimpl
@@ -20,55 +19,39 @@ def rlcore_addhooks(pluginmanager: pluggy.PluginManager) -> None:
     pluginmanager.add_hookspecs(hookspecs)
 
 
-@hookimpl
-def rlcore_policies() -> Iterable[PolicySpec]:
-    """Register the policy of control environments."""
-    yield PolicySpec(
+rlcore_specs = [
+    PolicySpec(
         id="control",
         target="rlcore_control.policy:ControlPolicy",
         action="control",
         warm_up="rlcore_control.cloning:clone",
         summary="A model of continuous actions.",
-    )
-
-
-@hookimpl
-def rlcore_samplers() -> Iterable[SamplerSpec]:
-    """Register the sampler of control environments."""
-    yield SamplerSpec(
+    ),
+    SamplerSpec(
         id="control",
         target="rlcore_control.sampler:ControlSampler",
         config="rlcore_control.config:ControlSamplerConfig",
         summary="Runs control environments with a policy of continuous actions.",
         actions=frozenset({"control"}),
-    )
-
-
-@hookimpl
-def rlcore_rewards() -> Iterable[RewardSpec]:
-    """Register the rewards of control environments."""
-    yield RewardSpec(
+    ),
+    RewardSpec(
         id="control-return",
         target="rlcore_control.rewards:episode_return",
         summary="The sum of the rewards of a control environment.",
         minimum=-float("inf"),
         maximum=float("inf"),
         rewards_silence=True,
-    )
-    yield RewardSpec(
+    ),
+    RewardSpec(
         id="control-success",
         target="rlcore_control.rewards:success",
         summary="1 for an episode at whose end the control environment reports success.",
         rewards_silence=True,
-    )
-
-
-@hookimpl
-def rlcore_models() -> Iterable[ModelBuilderSpec]:
-    """Register the built-in robot policy."""
-    yield ModelBuilderSpec(
+    ),
+    ModelBuilderSpec(
         id="tiny-vla",
         target="rlcore_control.building:build_tiny_vla",
         config="rlcore_control.models.config:TinyVLAConfig",
         summary="Vision-language-action model with about 0.1 million parameters, for continuous actions.",
-    )
+    ),
+]

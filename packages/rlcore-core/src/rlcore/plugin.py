@@ -2,70 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from rlcore.hookspecs import hookimpl
 from rlcore.specs import CheckSpec, DatasetSpec, TrackerSpec
 
-
-@hookimpl
-def rlcore_trackers() -> Iterable[TrackerSpec]:
-    """Metric trackers."""
-    yield TrackerSpec(
+rlcore_specs = [
+    TrackerSpec(
         id="console",
         target="rlcore.trackers.console:ConsoleTracker",
         summary="One line per step, with a sparkline.",
-    )
-    yield TrackerSpec(
-        id="jsonl", target="rlcore.trackers.jsonl:JsonlTracker", summary="metrics.jsonl in the run directory."
-    )
-    yield TrackerSpec(
+    ),
+    TrackerSpec(id="jsonl", target="rlcore.trackers.jsonl:JsonlTracker", summary="metrics.jsonl in the run directory."),
+    TrackerSpec(
         id="tensorboard",
         target="rlcore.trackers.tensorboard:TensorboardTracker",
         summary="Event files for TensorBoard.",
         needs=("rlcore-core[tensorboard]",),
-    )
-    yield TrackerSpec(
+    ),
+    TrackerSpec(
         id="wandb",
         target="rlcore.trackers.wandb:WandbTracker",
         config="rlcore.trackers.options:WandbOptions",
         summary="Weights & Biases.",
         needs=("rlcore-core[wandb]",),
-    )
-    yield TrackerSpec(
+    ),
+    TrackerSpec(
         id="trackio",
         target="rlcore.trackers.trackio:TrackioTracker",
         config="rlcore.trackers.options:TrackioOptions",
         summary="trackio, a local dashboard.",
         needs=("rlcore-core[trackio]",),
-    )
-
-
-@hookimpl
-def rlcore_datasets() -> Iterable[DatasetSpec]:
-    """Conversations for supervised training, and data sets of the hub."""
-    yield DatasetSpec(
+    ),
+    DatasetSpec(
         id="chat",
         target="rlcore.data.chat:ChatData",
         config="rlcore.data.chat:ChatDataConfig",
         summary="Conversations for supervised training, from JSON or JSONL files.",
-    )
-    yield DatasetSpec(
+    ),
+    DatasetSpec(
         id="hub",
         target="rlcore.data.hub:HubData",
         config="rlcore.data.hub:HubDataConfig",
         summary="A data set of the Hugging Face hub, or a folder of its files, with a mapping of columns.",
         needs=("rlcore-core[datasets]",),
-    )
-
-
-@hookimpl
-def rlcore_checks() -> Iterable[CheckSpec]:
-    """Checks of ``rlcore doctor``."""
-    yield CheckSpec(id="python", target="rlcore.doctor:python", summary="Python version.")
-    yield CheckSpec(id="libraries", target="rlcore.doctor:libraries", summary="torch, transformers, rlcore.")
-    yield CheckSpec(id="cpu", target="rlcore.doctor:cpu", summary="CPU cores and threads.")
-    yield CheckSpec(id="gpu", target="rlcore.doctor:gpu", summary="GPUs available to torch.")
-    yield CheckSpec(id="memory", target="rlcore.doctor:memory", summary="System memory.")
-    yield CheckSpec(id="disk", target="rlcore.doctor:disk", summary="Disk space and permissions for runs.")
-    yield CheckSpec(id="plugins", target="rlcore.doctor:plugins", summary="State of the installed plugins.")
+    ),
+    CheckSpec(id="python", target="rlcore.doctor:python", summary="Python version."),
+    CheckSpec(id="libraries", target="rlcore.doctor:libraries", summary="torch, transformers, rlcore."),
+    CheckSpec(id="cpu", target="rlcore.doctor:cpu", summary="CPU cores and threads."),
+    CheckSpec(id="gpu", target="rlcore.doctor:gpu", summary="GPUs available to torch."),
+    CheckSpec(id="memory", target="rlcore.doctor:memory", summary="System memory."),
+    CheckSpec(id="disk", target="rlcore.doctor:disk", summary="Disk space and permissions for runs."),
+    CheckSpec(id="plugins", target="rlcore.doctor:plugins", summary="State of the installed plugins."),
+]

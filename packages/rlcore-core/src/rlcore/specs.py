@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 if TYPE_CHECKING:
     from rlcore.models.shape import ModelShape
@@ -16,6 +16,9 @@ CONTRACT_VERSION = 1
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
     """A component that a plugin registers."""
+
+    hook: ClassVar[str] = "rlcore_reward_terms"
+    """The hook that registers specs of this type; a term of a world model's reward is a plain `Spec`."""
 
     id: str
     """Kebab-case, unique among the specs of its kind: ``gsm8k-tools``."""
@@ -37,6 +40,7 @@ class Spec:
 class EnvironmentSpec(Spec):
     """An environment; ``target(config)`` creates one instance per trajectory."""
 
+    hook: ClassVar[str] = "rlcore_environments"
     action: Literal["chat", "control"] = "chat"
     """The kind of action that a step takes; see `SamplerSpec.actions`."""
     modalities: frozenset[str] = frozenset({"text"})
@@ -56,6 +60,7 @@ class EnvironmentSpec(Spec):
 class RewardSpec(Spec):
     """A reward; ``target`` is a function, or a class that is instantiated once per run with ``target(config)``."""
 
+    hook: ClassVar[str] = "rlcore_rewards"
     scope: Literal["trajectory", "group"] = "trajectory"
     minimum: float = 0.0
     maximum: float = 1.0
@@ -75,6 +80,7 @@ class RewardSpec(Spec):
 class ToolSpec(Spec):
     """A tool; ``target`` is a function, or a class that is instantiated for each episode."""
 
+    hook: ClassVar[str] = "rlcore_tools"
     runs_code: bool = False
     """As in `EnvironmentSpec`."""
 
@@ -90,6 +96,7 @@ class DatasetSpec(Spec):
     ``prepare`` implements ``rlcore data prepare ID``, and ``label`` implements ``rlcore data label ID``.
     """
 
+    hook: ClassVar[str] = "rlcore_datasets"
     prepare: str | None = None
     """``module:attribute`` of ``prepare(config) -> Mapping[str, object]`` (a summary to print)."""
     prepare_config: str | None = None
@@ -102,20 +109,28 @@ class DatasetSpec(Spec):
 class RecipeSpec(Spec):
     """A recipe; ``target`` is ``module:path/inside/the/package.toml``; the id is ``PLUGIN/NAME``."""
 
+    hook: ClassVar[str] = "rlcore_recipes"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackerSpec(Spec):
     """A tracker, created with ``target(config, run_directory)``."""
+
+    hook: ClassVar[str] = "rlcore_trackers"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandSpec(Spec):
     """``rlcore ID``; ``target`` is a `click.Command`."""
 
+    hook: ClassVar[str] = "rlcore_commands"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckSpec(Spec):
     """A check of ``rlcore doctor``; ``target()`` yields `rlcore.checks.Finding`."""
+
+    hook: ClassVar[str] = "rlcore_checks"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +140,7 @@ class ConfigAdapterSpec(Spec):
     ``target`` is an object that implements `OverrideAdapter` or `FileAdapter` of `rlcore.config.adapters`, or both.
     """
 
+    hook: ClassVar[str] = "rlcore_config_adapters"
     overrides: bool = False
     """Whether it translates ``key=value`` overrides. It is then imported by every command with overrides."""
     files: tuple[tuple[str, ...], ...] = ()
@@ -165,6 +181,7 @@ class MemoryNeeds:
 class EngineSpec(Spec):
     """An engine, created with ``target(config, source, context)`` from a `WeightSource` and an `EngineContext`."""
 
+    hook: ClassVar[str] = "rlcore_engines"
     trains: bool = True
     """Whether it samples from weights that a trainer updates."""
     speaks: Literal["tokens", "messages"] = "tokens"
@@ -189,6 +206,7 @@ class SamplerSpec(Spec):
     it can be created in another process.
     """
 
+    hook: ClassVar[str] = "rlcore_samplers"
     actions: frozenset[str] = frozenset({"chat"})
     """The kinds of `EnvironmentSpec.action` that it can run."""
 
@@ -200,6 +218,7 @@ class PolicySpec(Spec):
     ``target.load(folder, dtype=..., device=...)`` loads it.
     """
 
+    hook: ClassVar[str] = "rlcore_policies"
     action: str
     """The kind of `EnvironmentSpec.action` that it chooses."""
     warm_up: str
@@ -213,6 +232,7 @@ class ActionModelSpec(Spec):
     ``target(config, folder)`` reads one as a `rlcore_control.models.action_model.ActionModel`.
     """
 
+    hook: ClassVar[str] = "rlcore_action_models"
     marks: frozenset[tuple[str, str]]
     """Keys of ``config.json`` with their values, of which a folder of the family has at least one."""
 
@@ -220,6 +240,8 @@ class ActionModelSpec(Spec):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolParserSpec(Spec):
     """A tool-call parser, created with ``target()``."""
+
+    hook: ClassVar[str] = "rlcore_tool_parsers"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,6 +252,7 @@ class SandboxSpec(Spec):
     `SandboxLimits` of the run. The keys of ``config`` are in the table ``[sandbox]``. Creating it starts nothing.
     """
 
+    hook: ClassVar[str] = "rlcore_sandboxes"
     strength: int | None = None
     """Rank for ``sandbox.id = "auto"``, which uses the highest one that is available: 100 if code is confined to
     namespaces of its own, 50 if only its access is restricted. None: only used if the run names it."""
@@ -246,11 +269,14 @@ class ChatFormatSpec(Spec):
     table ``model.chat_template_kwargs``; ``template``, the path of ``model.chat_template``; ``hide_tools``, True.
     """
 
+    hook: ClassVar[str] = "rlcore_chat_formats"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerSpec(Spec):
     """A trainer, created with ``target(run)``. ``tables`` lists the additional top-level tables that it reads."""
 
+    hook: ClassVar[str] = "rlcore_trainers"
     tables: tuple[tuple[str, str], ...] = ()
     """Pairs of table name and ``module:attribute`` of its model, such as ``("algorithm", "…:AlgorithmConfig")``."""
     needs_environment: bool = True
@@ -274,6 +300,7 @@ class AlgorithmSpec(Spec):
     `rlcore_trainer.algorithms.interface`.
     """
 
+    hook: ClassVar[str] = "rlcore_algorithms"
     part: Literal["advantage", "loss"] = "advantage"
 
 
@@ -281,6 +308,7 @@ class AlgorithmSpec(Spec):
 class StrategySpec(Spec):
     """A strategy that distributes a training step over devices, created with ``target(config)``."""
 
+    hook: ClassVar[str] = "rlcore_strategies"
     launch: str | None = None
     """``module:attribute`` of ``launch(run, arguments)``. It returns the `rlcore.session.processes.Processes` that this
     process belongs to, or a function that starts them, each as ``rlcore`` with these arguments, and returns their exit
@@ -296,3 +324,5 @@ class ModelBuilderSpec(Spec):
     A target that declares the keyword ``environment`` receives a function that creates an environment of the run, or
     None.
     """
+
+    hook: ClassVar[str] = "rlcore_models"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from rlcore.hookspecs import hookimpl
-from rlcore.specs import DatasetSpec, EnvironmentSpec, RewardSpec
+from rlcore.specs import DatasetSpec, EnvironmentSpec, RewardSpec, Spec
 
 if TYPE_CHECKING:
     from rlcore.report import TurnNote
@@ -42,57 +42,50 @@ class RecordedScreens:
     legacy_maximum: float
     """Largest value of the published reward."""
 
-    @hookimpl
-    def rlcore_environments(self) -> Iterable[EnvironmentSpec]:
-        """The environment."""
-        yield EnvironmentSpec(
-            id=self.id,
-            target=f"{self.package}.environment:Screens",
-            config="rlcore_gui.environment:GuiEnvironmentConfig",
-            modalities=frozenset({"text", "image"}),
-            summary=self.environment,
-        )
-
-    @hookimpl
-    def rlcore_rewards(self) -> Iterable[RewardSpec]:
-        """The rewards."""
-        rewards = f"{self.package}.environment"
-        yield RewardSpec(
-            id=self.id, target=f"{rewards}:Reward", config="rlcore_gui.rewards:FormConfig", summary=self.reward
-        )
-        yield RewardSpec(id=f"{self.id}-action", target=f"{rewards}:action_reward", summary=self.action)
-        yield RewardSpec(
-            id=f"{self.id}-format",
-            target=f"{rewards}:format_reward",
-            summary="1 if the answer follows the strict grammar, else 0.",
-        )
-        yield RewardSpec(
-            id=f"{self.id}-legacy",
-            target=f"{self.package}.legacy:legacy_reward",
-            summary="GUI-Rise's published reward, including its errors.",
-            maximum=self.legacy_maximum,
-        )
-        yield RewardSpec(
-            id=f"{self.id}-history-summary",
-            target=f"{rewards}:HistorySummary",
-            config="rlcore_gui.rewards:HistorySummaryConfig",
-            summary="How well the next step is answered with the history summary as its memory.",
-        )
-
-    @hookimpl
-    def rlcore_datasets(self) -> Iterable[DatasetSpec]:
-        """Recorded episodes."""
-        module = f"{self.package}.dataset"
-        yield DatasetSpec(
-            id=self.id,
-            target=f"{module}:Data",
-            config="rlcore_gui.drawn.dataset:DrawnDataConfig",
-            prepare=f"{module}:prepare",
-            prepare_config=f"{module}:PrepareConfig",
-            label=f"{module}:label",
-            label_config=f"{module}:LabelConfig",
-            summary=self.dataset,
-        )
+    @property
+    def specs(self) -> list[Spec]:
+        """The environment, the rewards and the recorded episodes."""
+        rewards, dataset = f"{self.package}.environment", f"{self.package}.dataset"
+        return [
+            EnvironmentSpec(
+                id=self.id,
+                target=f"{self.package}.environment:Screens",
+                config="rlcore_gui.environment:GuiEnvironmentConfig",
+                modalities=frozenset({"text", "image"}),
+                summary=self.environment,
+            ),
+            RewardSpec(
+                id=self.id, target=f"{rewards}:Reward", config="rlcore_gui.rewards:FormConfig", summary=self.reward
+            ),
+            RewardSpec(id=f"{self.id}-action", target=f"{rewards}:action_reward", summary=self.action),
+            RewardSpec(
+                id=f"{self.id}-format",
+                target=f"{rewards}:format_reward",
+                summary="1 if the answer follows the strict grammar, else 0.",
+            ),
+            RewardSpec(
+                id=f"{self.id}-legacy",
+                target=f"{self.package}.legacy:legacy_reward",
+                summary="GUI-Rise's published reward, including its errors.",
+                maximum=self.legacy_maximum,
+            ),
+            RewardSpec(
+                id=f"{self.id}-history-summary",
+                target=f"{rewards}:HistorySummary",
+                config="rlcore_gui.rewards:HistorySummaryConfig",
+                summary="How well the next step is answered with the history summary as its memory.",
+            ),
+            DatasetSpec(
+                id=self.id,
+                target=f"{dataset}:Data",
+                config="rlcore_gui.drawn.dataset:DrawnDataConfig",
+                prepare=f"{dataset}:prepare",
+                prepare_config=f"{dataset}:PrepareConfig",
+                label=f"{dataset}:label",
+                label_config=f"{dataset}:LabelConfig",
+                summary=self.dataset,
+            ),
+        ]
 
     @hookimpl
     def rlcore_rollouts_scored(

@@ -23,12 +23,11 @@ def rlcore_addhooks(pluginmanager: pluggy.PluginManager) -> None:
     pluginmanager.add_hookspecs(hookspecs)
 
 
-@hookimpl
-def rlcore_commands() -> Iterable[CommandSpec]:
-    """The command ``rlcore merge``."""
-    yield CommandSpec(
+rlcore_specs = [
+    CommandSpec(
         id="merge", target="rlcore_merge.cli:merge", summary="Merge a checkpoint into one Hugging Face folder."
-    )
+    ),
+]
 
 
 @hookimpl

@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from rlcore.hookspecs import hookimpl
 from rlcore.specs import ModelBuilderSpec
 
-
-@hookimpl
-def rlcore_models() -> Iterable[ModelBuilderSpec]:
-    """Register the built-in models."""
-    yield ModelBuilderSpec(
+rlcore_specs = [
+    ModelBuilderSpec(
         id="tiny-qwen2",
         target="rlcore_models.builtin.tiny_qwen2:build",
         config="rlcore_models.builtin.config:TinyQwen2Config",
         summary="Qwen2 architecture with about a million parameters and its own tokenizer, built from a seed.",
-    )
-    yield ModelBuilderSpec(
+    ),
+    ModelBuilderSpec(
         id="tiny-qwen2.5-vl",
         target="rlcore_models.builtin.tiny_qwen_vl:build_qwen25",
         config="rlcore_models.builtin.config:TinyQwen25VLConfig",
         summary="Qwen2.5-VL architecture with about 0.4 million parameters, its own tokenizer and image processor.",
-    )
-    yield ModelBuilderSpec(
+    ),
+    ModelBuilderSpec(
         id="tiny-qwen3-vl",
         target="rlcore_models.builtin.tiny_qwen_vl:build_qwen3",
         config="rlcore_models.builtin.config:TinyQwen3VLConfig",
         summary="Qwen3-VL architecture with about 0.4 million parameters, its own tokenizer and image processor.",
-    )
+    ),
+]

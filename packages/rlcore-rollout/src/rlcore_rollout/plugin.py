@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,10 +20,8 @@ def rlcore_addhooks(pluginmanager: pluggy.PluginManager) -> None:
     pluginmanager.add_hookspecs(hookspecs)
 
 
-@hookimpl
-def rlcore_engines() -> Iterable[EngineSpec]:
-    """The engine in the trainer's process, vLLM, chat endpoints, and the scripted engine for tests."""
-    yield EngineSpec(
+rlcore_specs = [
+    EngineSpec(
         id="torch",
         target="rlcore_rollout.engines.torch.engine:TorchEngine",
         config="rlcore_rollout.engines.torch.config:TorchEngineConfig",
@@ -32,8 +29,8 @@ def rlcore_engines() -> Iterable[EngineSpec]:
         needs=("rlcore-rollout[torch]",),
         modalities=frozenset({"text", "image"}),
         memory="rlcore_rollout.engines.memory:torch_memory",
-    )
-    yield EngineSpec(
+    ),
+    EngineSpec(
         id="vllm",
         target="rlcore_rollout.engines.vllm.engine:VllmEngine",
         config="rlcore_rollout.engines.vllm.config:VllmEngineConfig",
@@ -54,8 +51,8 @@ def rlcore_engines() -> Iterable[EngineSpec]:
                 "vLLM cannot replace layers of the base model",
             ),
         ),
-    )
-    yield EngineSpec(
+    ),
+    EngineSpec(
         id="openai",
         target="rlcore_rollout.engines.openai.engine:OpenAIEngine",
         config="rlcore_rollout.engines.openai.config:OpenAIEngineConfig",
@@ -64,96 +61,80 @@ def rlcore_engines() -> Iterable[EngineSpec]:
         trains=False,
         modalities=frozenset({"text", "image"}),
         speaks="messages",
-    )
-    yield EngineSpec(
+    ),
+    EngineSpec(
         id="scripted",
         target="rlcore_rollout.engines.scripted:ScriptedEngine",
         config="rlcore_rollout.engines.scripted:ScriptedEngineConfig",
         summary="Gives scripted answers; for tests.",
         modalities=frozenset({"text", "image"}),
         trains=False,
-    )
-
-
-@hookimpl
-def rlcore_samplers() -> Iterable[SamplerSpec]:
-    """The sampler in this process."""
-    yield SamplerSpec(
+    ),
+    SamplerSpec(
         id="local",
         target="rlcore_rollout.sampler.local:LocalSampler",
         config="rlcore_rollout.sampler.local:LocalSamplerConfig",
         summary="Runs every agent loop in this process.",
-    )
-
-
-@hookimpl
-def rlcore_tool_parsers() -> Iterable[ToolParserSpec]:
-    """Parsers for the tool-call syntax of models."""
-    yield ToolParserSpec(
+    ),
+    ToolParserSpec(
         id="hermes",
         target="rlcore_rollout.parsers.hermes:HermesParser",
         summary="JSON between <tool_call> tags: Qwen2.5, Qwen3, Hermes.",
-    )
-    yield ToolParserSpec(
+    ),
+    ToolParserSpec(
         id="llama3-json",
         target="rlcore_rollout.parsers.llama3_json:Llama3JsonParser",
         summary="A bare JSON object with name and parameters: Llama 3.",
-    )
-    yield ToolParserSpec(
+    ),
+    ToolParserSpec(
         id="mistral",
         target="rlcore_rollout.parsers.mistral:MistralParser",
         summary="A list of calls after [TOOL_CALLS], or name[ARGS]: Mistral.",
-    )
-    yield ToolParserSpec(
+    ),
+    ToolParserSpec(
         id="harmony",
         target="rlcore_rollout.parsers.harmony:HarmonyParser",
         summary="Messages in channels, calls as to=functions.NAME: gpt-oss.",
-    )
-    yield ToolParserSpec(
+    ),
+    ToolParserSpec(
         id="qwen3-coder",
         target="rlcore_rollout.parsers.qwen3_coder:Qwen3CoderParser",
         summary="One tag per argument: Qwen3-Coder.",
-    )
-    yield ToolParserSpec(
+    ),
+    ToolParserSpec(
         id="react",
         target="rlcore_rollout.parsers.react:ReactParser",
         summary="Lines of Action and Action Input.",
-    )
-    yield ToolParserSpec(
+    ),
+    ToolParserSpec(
         id="think",
         target="rlcore_rollout.parsers.think:ThinkParser",
         summary="Calls after a <think> block; calls inside of it are ignored.",
-    )
-    yield ToolParserSpec(
+    ),
+    ToolParserSpec(
         id="code-fence",
         target="rlcore_rollout.parsers.code_fence:CodeFenceParser",
         summary="A fenced block of code is the call.",
-    )
-
-
-@hookimpl
-def rlcore_chat_formats() -> Iterable[ChatFormatSpec]:
-    """The chat formats of models."""
-    yield ChatFormatSpec(
+    ),
+    ChatFormatSpec(
         id="qwen2.5", target="rlcore_rollout.chat.qwen:Qwen25Format", summary="Qwen2 and Qwen2.5 instruct models."
-    )
-    yield ChatFormatSpec(id="qwen3", target="rlcore_rollout.chat.qwen:Qwen3Format", summary="Qwen3 models.")
-    yield ChatFormatSpec(
+    ),
+    ChatFormatSpec(id="qwen3", target="rlcore_rollout.chat.qwen:Qwen3Format", summary="Qwen3 models."),
+    ChatFormatSpec(
         id="qwen2.5-vl",
         target="rlcore_rollout.chat.qwen:Qwen25VLFormat",
         summary="Qwen2-VL and Qwen2.5-VL, with images.",
-    )
-    yield ChatFormatSpec(
+    ),
+    ChatFormatSpec(
         id="qwen3-vl", target="rlcore_rollout.chat.qwen:Qwen3VLFormat", summary="Qwen3-VL instruct models, with images."
-    )
-    yield ChatFormatSpec(
-        id="plain", target="rlcore_rollout.chat.plain:PlainFormat", summary="Roles by name; any tokenizer."
-    )
-    yield ChatFormatSpec(
+    ),
+    ChatFormatSpec(id="plain", target="rlcore_rollout.chat.plain:PlainFormat", summary="Roles by name; any tokenizer."),
+    ChatFormatSpec(
         id="template",
         target="rlcore_rollout.chat.jinja:TemplateFormat",
         summary="The Jinja template of the model folder.",
-    )
+    ),
+]
 
 
 @hookimpl

@@ -2,47 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from rlcore.hookspecs import hookimpl
 from rlcore.specs import CheckSpec, SandboxSpec
 
-
-@hookimpl
-def rlcore_checks() -> Iterable[CheckSpec]:
-    """The check of ``rlcore doctor``."""
-    yield CheckSpec(id="sandbox", target="rlcore_sandbox.support:sandboxes", summary="Sandboxes for code of a model.")
-
-
-@hookimpl
-def rlcore_sandboxes() -> Iterable[SandboxSpec]:
-    """The sandboxes on this machine, from the strongest to the weakest, and the one of a service."""
-    yield SandboxSpec(
+rlcore_specs = [
+    CheckSpec(id="sandbox", target="rlcore_sandbox.support:sandboxes", summary="Sandboxes for code of a model."),
+    SandboxSpec(
         id="namespaces",
         target="rlcore_sandbox.local:NamespacesSandbox",
         summary="Each session has Linux namespaces of its own.",
         strength=100,
         available="rlcore_sandbox.support:namespaces",
-    )
-    yield SandboxSpec(
+    ),
+    SandboxSpec(
         id="bubblewrap",
         target="rlcore_sandbox.local:BubblewrapSandbox",
         summary="Sessions share Linux namespaces that the program bubblewrap creates.",
         strength=75,
         available="rlcore_sandbox.support:bubblewrap",
-    )
-    yield SandboxSpec(
+    ),
+    SandboxSpec(
         id="landlock",
         target="rlcore_sandbox.local:LandlockSandbox",
         summary="Sessions are restricted by landlock and a filter of system calls, without namespaces.",
         strength=50,
         available="rlcore_sandbox.support:landlock",
-    )
-    yield SandboxSpec(
+    ),
+    SandboxSpec(
         id="http",
         target="rlcore_sandbox.fusion:HttpSandbox",
         config="rlcore_sandbox.config:HttpSandboxConfig",
         summary="Runs code at a service with the interface of SandboxFusion.",
         needs=("rlcore-sandbox[http]",),
         available="rlcore_sandbox.fusion:available",
-    )
+    ),
+]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from rlcore.hookspecs import hookimpl
@@ -41,10 +40,13 @@ def rlcore_addhooks(pluginmanager: pluggy.PluginManager) -> None:
     pluginmanager.add_hookspecs(hookspecs)
 
 
-@hookimpl
-def rlcore_trainers() -> Iterable[TrainerSpec]:
-    """Register the policy-gradient and supervised trainers."""
-    yield TrainerSpec(
+def _function(folder: str, id: str) -> str:
+    name = id.replace("-", "_")
+    return f"rlcore_trainer.algorithms.{folder}.{name}:{name}"
+
+
+rlcore_specs = [
+    TrainerSpec(
         id="policy-gradient",
         target="rlcore_trainer.controller.policy_gradient:PolicyGradientTrainer",
         config="rlcore_trainer.config:PolicyGradientConfig",
@@ -59,8 +61,8 @@ def rlcore_trainers() -> Iterable[TrainerSpec]:
             ("critic", "rlcore_trainer.learner.critic_config:CriticConfig"),
             ("lora", "rlcore_models.lora_config:LoraTable"),
         ),
-    )
-    yield TrainerSpec(
+    ),
+    TrainerSpec(
         id="sft",
         target="rlcore_trainer.supervised.trainer:SupervisedTrainer",
         config="rlcore_trainer.config:SupervisedConfig",
@@ -70,44 +72,34 @@ def rlcore_trainers() -> Iterable[TrainerSpec]:
         memory="rlcore_trainer.checks.memory:memory",
         quantizes=True,
         tables=(("lora", "rlcore_models.lora_config:LoraTable"),),
-    )
-
-
-@hookimpl
-def rlcore_algorithms() -> Iterable[AlgorithmSpec]:
-    """Register advantages and losses, each of which is the function of its file."""
-    for id, summary in ADVANTAGES.items():
-        yield AlgorithmSpec(id=id, part="advantage", target=_function("advantages", id), summary=summary)
-    for id, summary in LOSSES.items():
-        yield AlgorithmSpec(id=id, part="loss", target=_function("losses", id), summary=summary)
-    yield AlgorithmSpec(
-        id="gae",
-        part="advantage",
-        target="rlcore_trainer.algorithms.advantages.gae:Gae",
-        summary="Generalised advantage estimation with a critic; needs no groups.",
-    )
-
-
-def _function(folder: str, id: str) -> str:
-    name = id.replace("-", "_")
-    return f"rlcore_trainer.algorithms.{folder}.{name}:{name}"
-
-
-@hookimpl
-def rlcore_strategies() -> Iterable[StrategySpec]:
-    """Register the strategies that distribute training over devices."""
-    yield StrategySpec(
+    ),
+    StrategySpec(
         id="single",
         target="rlcore_trainer.distributed.strategies.single:SingleProcess",
         config="rlcore_trainer.distributed.config:SingleProcessConfig",
         summary="One process, one device.",
         check="rlcore_trainer.distributed.launch:check_device",
-    )
-    yield StrategySpec(
+    ),
+    StrategySpec(
         id="ddp",
         target="rlcore_trainer.distributed.strategies.data_parallel:DataParallel",
         config="rlcore_trainer.distributed.config:DataParallelConfig",
         summary="Data parallelism over processes: strategy.processes=N, torchrun or accelerate launch.",
         launch="rlcore_trainer.distributed.launch:launch",
         check="rlcore_trainer.distributed.launch:check",
-    )
+    ),
+    *(
+        AlgorithmSpec(id=id, part="advantage", target=_function("advantages", id), summary=summary)
+        for id, summary in ADVANTAGES.items()
+    ),
+    *(
+        AlgorithmSpec(id=id, part="loss", target=_function("losses", id), summary=summary)
+        for id, summary in LOSSES.items()
+    ),
+    AlgorithmSpec(
+        id="gae",
+        part="advantage",
+        target="rlcore_trainer.algorithms.advantages.gae:Gae",
+        summary="Generalised advantage estimation with a critic; needs no groups.",
+    ),
+]

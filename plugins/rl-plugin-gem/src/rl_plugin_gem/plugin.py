@@ -2,45 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from rlcore.hookspecs import hookimpl
 from rlcore.specs import DatasetSpec, EnvironmentSpec, RewardSpec
 
 _PACKAGE = "rl_plugin_gem"
 
-
-@hookimpl
-def rlcore_environments() -> Iterable[EnvironmentSpec]:
-    """The environment."""
-    yield EnvironmentSpec(
+rlcore_specs = [
+    EnvironmentSpec(
         id="gem",
         target=f"{_PACKAGE}.environment:GemChat",
         config=f"{_PACKAGE}.config:EnvironmentConfig",
         summary="Text environments of GEM, such as games and reasoning puzzles, as a chat.",
         blocking=True,
-    )
-
-
-@hookimpl
-def rlcore_datasets() -> Iterable[DatasetSpec]:
-    """Seeds of an environment."""
-    yield DatasetSpec(
+    ),
+    DatasetSpec(
         id="gem",
         target=f"{_PACKAGE}.dataset:GemTasks",
         config=f"{_PACKAGE}.config:DataConfig",
         summary="Seeds of a GEM environment, and demonstrations with random actions.",
-    )
-
-
-@hookimpl
-def rlcore_rewards() -> Iterable[RewardSpec]:
-    """The return of an episode."""
-    yield RewardSpec(
+    ),
+    RewardSpec(
         id="gem-return",
         target=f"{_PACKAGE}.reward:episode_return",
         summary="The sum of the rewards of a GEM environment.",
         minimum=-float("inf"),
         maximum=float("inf"),
         rewards_silence=True,
-    )
+    ),
+]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 from rlcore.hookspecs import hookimpl
 from rlcore.specs import DatasetSpec, EnvironmentSpec, RewardSpec
@@ -12,17 +11,29 @@ _PACKAGE = "rl_plugin_gymnasium"
 _GYMNASIUM_ID = re.compile(r"(?:[A-Za-z_][\w.]*:)?(?:[\w:.-]+/)?[\w:.-]+-v\d+")
 """An id with a version, with its namespace and the module that registers it."""
 
-
-@hookimpl
-def rlcore_environments() -> Iterable[EnvironmentSpec]:
-    """The environment."""
-    yield EnvironmentSpec(
+rlcore_specs = [
+    EnvironmentSpec(
         id="gymnasium",
         target=f"{_PACKAGE}.environment:GymnasiumChat",
         config=f"{_PACKAGE}.config:EnvironmentConfig",
         summary="Any Gymnasium environment with text or discrete actions, as a chat.",
         blocking=True,
-    )
+    ),
+    DatasetSpec(
+        id="gymnasium",
+        target=f"{_PACKAGE}.dataset:GymnasiumTasks",
+        config=f"{_PACKAGE}.config:DataConfig",
+        summary="Seeds of a Gymnasium environment, and demonstrations with random actions.",
+    ),
+    RewardSpec(
+        id="gymnasium-return",
+        target=f"{_PACKAGE}.reward:episode_return",
+        summary="The sum of the rewards of a Gymnasium environment.",
+        minimum=-float("inf"),
+        maximum=float("inf"),
+        rewards_silence=True,
+    ),
+]
 
 
 @hookimpl
@@ -43,28 +54,4 @@ def rlcore_component(kind: str, id: str) -> EnvironmentSpec | DatasetSpec | None
         target=f"{_PACKAGE}.control:ControlSeeds",
         config=f"{_PACKAGE}.control_config:ControlDataConfig",
         summary="Seeds of a registered Gymnasium environment.",
-    )
-
-
-@hookimpl
-def rlcore_datasets() -> Iterable[DatasetSpec]:
-    """Seeds of an environment."""
-    yield DatasetSpec(
-        id="gymnasium",
-        target=f"{_PACKAGE}.dataset:GymnasiumTasks",
-        config=f"{_PACKAGE}.config:DataConfig",
-        summary="Seeds of a Gymnasium environment, and demonstrations with random actions.",
-    )
-
-
-@hookimpl
-def rlcore_rewards() -> Iterable[RewardSpec]:
-    """The return of an episode."""
-    yield RewardSpec(
-        id="gymnasium-return",
-        target=f"{_PACKAGE}.reward:episode_return",
-        summary="The sum of the rewards of a Gymnasium environment.",
-        minimum=-float("inf"),
-        maximum=float("inf"),
-        rewards_silence=True,
     )

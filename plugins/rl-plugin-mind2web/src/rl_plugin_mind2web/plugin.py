@@ -14,8 +14,6 @@ _SCREENS = RecordedScreens(
     legacy_maximum=1.7,
 )
 
-rlcore_environments = _SCREENS.rlcore_environments
-rlcore_rewards = _SCREENS.rlcore_rewards
-rlcore_datasets = _SCREENS.rlcore_datasets
+rlcore_specs = _SCREENS.specs
 rlcore_rollouts_scored = _SCREENS.rlcore_rollouts_scored
 rlcore_turn_notes = _SCREENS.rlcore_turn_notes

@@ -25,17 +25,9 @@ _PHASES = {
     "adversarial": ("phase3", "adv"),
 }
 
-
-@hookimpl
-def rlcore_checks() -> Iterable[CheckSpec]:
-    """The check of ``rlcore doctor``."""
-    yield CheckSpec(id="robotwin", target=f"{_PACKAGE}.doctor:robots", summary="Simulator and renderer of robots.")
-
-
-@hookimpl
-def rlcore_environments() -> Iterable[EnvironmentSpec]:
-    """The bundled tasks."""
-    yield EnvironmentSpec(
+rlcore_specs = [
+    CheckSpec(id="robotwin", target=f"{_PACKAGE}.doctor:robots", summary="Simulator and renderer of robots."),
+    EnvironmentSpec(
         id="robotwin",
         target=f"{_PACKAGE}.environment:BimanualEnvironment",
         config=f"{_PACKAGE}.config:EnvironmentConfig",
@@ -43,37 +35,27 @@ def rlcore_environments() -> Iterable[EnvironmentSpec]:
         action="control",
         blocking=True,
         needs=("sapien>=3.0.3",),
-    )
-    yield EnvironmentSpec(
+    ),
+    EnvironmentSpec(
         id="robotwin-checkout",
         target=f"{_PACKAGE}.robotwin_checkout.environment:from_options",
         config=f"{_PACKAGE}.robotwin_checkout.config:CheckoutConfig",
         summary="RoboTwin's own tasks, from a checkout of RoboTwin.",
         action="control",
         blocking=True,
-    )
-
-
-@hookimpl
-def rlcore_commands() -> Iterable[CommandSpec]:
-    """``rlcore robotwin``."""
-    yield CommandSpec(
+    ),
+    CommandSpec(
         id="robotwin",
         target=f"{_PACKAGE}.command:robotwin",
         summary="Train phases, and evaluate policies on RoboTwin's protocol.",
-    )
-
-
-@hookimpl
-def rlcore_datasets() -> Iterable[DatasetSpec]:
-    """Tasks and their demonstrations."""
-    yield DatasetSpec(
+    ),
+    DatasetSpec(
         id="robotwin-checkout",
         target=f"{_PACKAGE}.data.checkout_tasks:CheckoutTasks",
         config=f"{_PACKAGE}.config:SeedsConfig",
         summary="Seeds of a task of a RoboTwin checkout, and demonstrations of RoboTwin's expert.",
-    )
-    yield DatasetSpec(
+    ),
+    DatasetSpec(
         id="robotwin",
         target=f"{_PACKAGE}.data.bundled_tasks:BundledTasks",
         config=f"{_PACKAGE}.config:DataConfig",
@@ -81,7 +63,8 @@ def rlcore_datasets() -> Iterable[DatasetSpec]:
         prepare_config=f"{_PACKAGE}.config:PrepareConfig",
         summary="Seeds of a bundled task, and demonstrations of its expert.",
         needs=("sapien>=3.0.3",),
-    )
+    ),
+]
 
 
 @hookimpl

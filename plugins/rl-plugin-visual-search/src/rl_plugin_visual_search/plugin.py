@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rlcore.hookspecs import hookimpl
@@ -21,11 +21,8 @@ _NAMED = {
     "qwen2.5-vl-7b-ranked": "GRPO with Qwen2.5-VL-7B and a judge, with oversampling, filtering and ranking.",
 }
 
-
-@hookimpl
-def rlcore_environments() -> Iterable[EnvironmentSpec]:
-    """The environment."""
-    yield EnvironmentSpec(
+rlcore_specs = [
+    EnvironmentSpec(
         id="visual-search",
         target=f"{_PACKAGE}.environment:VisualSearch",
         config=f"{_PACKAGE}.config:EnvironmentConfig",
@@ -33,19 +30,14 @@ def rlcore_environments() -> Iterable[EnvironmentSpec]:
         runs_code=True,
         check=f"{_PACKAGE}.checks:check",
         summary="A question about pictures; the agent writes code, or zooms, to look closer.",
-    )
-
-
-@hookimpl
-def rlcore_rewards() -> Iterable[RewardSpec]:
-    """Accuracy, the tool bonus and the format."""
-    yield RewardSpec(
+    ),
+    RewardSpec(
         id="visual-search",
         target=f"{_PACKAGE}.rewards:Accuracy",
         config=f"{_PACKAGE}.config:AccuracyConfig",
         summary="1 if the boxed answer is right: a choice, a number or a text.",
-    )
-    yield RewardSpec(
+    ),
+    RewardSpec(
         id="visual-search-tools",
         target=f"{_PACKAGE}.rewards:ToolBonus",
         config=f"{_PACKAGE}.config:ToolBonusConfig",
@@ -53,12 +45,21 @@ def rlcore_rewards() -> Iterable[RewardSpec]:
         maximum=math.inf,
         check=f"{_PACKAGE}.checks:check_tool_bonus",
         summary="The number of successful tool calls, if an accuracy reward of the run says that the answer is right.",
-    )
-    yield RewardSpec(
+    ),
+    RewardSpec(
         id="visual-search-format",
         target=f"{_PACKAGE}.rewards:format_reward",
         summary="1 if every turn is one code block or tool call, and the last one is a boxed answer.",
-    )
+    ),
+    DatasetSpec(
+        id="visual-search",
+        target=f"{_PACKAGE}.dataset:VisualSearchData",
+        config=f"{_PACKAGE}.config:DataConfig",
+        prepare=f"{_PACKAGE}.data.prepare:prepare",
+        prepare_config=f"{_PACKAGE}.config:PrepareConfig",
+        summary="Questions about pictures from parquet, JSON or JSONL files, or drawn pictures.",
+    ),
+]
 
 
 @hookimpl
@@ -79,16 +80,3 @@ def rlcore_turn_notes(task: Task, trajectory: Trajectory) -> list[TurnNote | Non
     from rl_plugin_visual_search.evaluation.notes import turn_notes
 
     return turn_notes(task, trajectory)
-
-
-@hookimpl
-def rlcore_datasets() -> Iterable[DatasetSpec]:
-    """Questions about pictures."""
-    yield DatasetSpec(
-        id="visual-search",
-        target=f"{_PACKAGE}.dataset:VisualSearchData",
-        config=f"{_PACKAGE}.config:DataConfig",
-        prepare=f"{_PACKAGE}.data.prepare:prepare",
-        prepare_config=f"{_PACKAGE}.config:PrepareConfig",
-        summary="Questions about pictures from parquet, JSON or JSONL files, or drawn pictures.",
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 from typing import Any, get_type_hints
 
 from rlcore.plugin_calls import value_text
@@ -54,9 +55,10 @@ def wrong_fields(spec: Spec) -> Iterator[str]:
     """The fields of a spec that have the wrong type, with the reason."""
     from pydantic import TypeAdapter, ValidationError  # most commands check no spec
 
-    for name, wanted in get_type_hints(type(spec)).items():
+    hints = get_type_hints(type(spec))
+    for name in (field.name for field in fields(spec)):
         try:
-            TypeAdapter(wanted).validate_python(getattr(spec, name), strict=True)
+            TypeAdapter(hints[name]).validate_python(getattr(spec, name), strict=True)
         except ValidationError as error:
             yield f"{name} is {value_text(getattr(spec, name))}: {error.errors()[0]['msg']}"
 

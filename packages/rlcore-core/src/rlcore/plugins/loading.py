@@ -15,7 +15,7 @@ import io
 import re
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from types import ModuleType
@@ -23,11 +23,15 @@ from typing import Any
 
 from rlcore.console.invocation import started_by_uv
 from rlcore.errors import ExplainedError, NotInstalledError, PluginError, UserError, did_you_mean
-from rlcore.plugin_calls import Ended, error_text, plugin_code
+from rlcore.hookspecs import hookimpl
+from rlcore.plugin_calls import Ended, error_text, plugin_code, value_text
 from rlcore.plugins.discovery import CHECKED, HOSTS, Complaint, Plugin
+from rlcore.specs import Spec
 
 FILE_MODULE = "rlcore_file_"
 """Prefix of the module name of a file that an import path names."""
+SPECS = "rlcore_specs"
+"""Name of the list of specs in a plugin module."""
 HEAVY = ("torch", "numpy", "transformers", "vllm", "ray")
 """Modules that a plugin module must not import, because every command imports the plugin module."""
 
@@ -43,6 +47,7 @@ def import_plugin(plugin: Plugin) -> tuple[object, tuple[Complaint, ...]]:
     try:
         with contextlib.redirect_stdout(printed), plugin_code(f"the import of the plugin {plugin.named}"):
             found = _entry_point(plugin)
+            _add_hooks(found)
     except UserError as error:  # also one that the module raised
         raise PluginError(error.line, fix=error.fix) from error
     except Exception as error:
@@ -207,6 +212,27 @@ def _entry_point(plugin: Plugin) -> object:
             raise PluginError(f"{problem}; {near}" if near else problem, fix=reinstall)
         found = getattr(found, part)
     return found
+
+
+def _add_hooks(module: object) -> None:
+    """Add the hooks that return the specs in ``rlcore_specs``. Raises `PluginError` if one of them is defined, too."""
+    declared: dict[str, list[Spec]] = {}
+    for spec in getattr(module, SPECS, ()):
+        if not isinstance(spec, Spec):
+            raise PluginError(f"{SPECS} has {value_text(spec)}, expected specs", fix=f"correct {SPECS}")
+        declared.setdefault(spec.hook, []).append(spec)
+    for name, specs in declared.items():
+        if not hasattr(getattr(module, name, _declared([])), SPECS):
+            raise PluginError(f"{SPECS} has specs of the hook {name}, which is defined, too", fix="join them")
+        setattr(module, name, hookimpl(_declared(specs)))
+
+
+def _declared(specs: Sequence[Spec]) -> Callable[[], Sequence[Spec]]:
+    def hook() -> Sequence[Spec]:
+        return specs
+
+    setattr(hook, SPECS, specs)
+    return hook
 
 
 def _missing(

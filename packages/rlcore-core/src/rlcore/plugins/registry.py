@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rlcore import specs as spec_types
 from rlcore.atomic_files import FREE_DISK_SPACE, is_full_disk
@@ -26,37 +26,31 @@ Value = TypeVar("Value")
 Specified = TypeVar("Specified", bound=Spec)
 
 
-class Kind(NamedTuple):
-    """A kind of component: the hook that registers it and the type of its specs."""
-
-    hook: str
-    spec: type[Spec]
-
-
-KINDS: Mapping[str, Kind] = {
-    "environment": Kind("rlcore_environments", spec_types.EnvironmentSpec),
-    "reward": Kind("rlcore_rewards", spec_types.RewardSpec),
-    "tool": Kind("rlcore_tools", spec_types.ToolSpec),
-    "dataset": Kind("rlcore_datasets", spec_types.DatasetSpec),
-    "recipe": Kind("rlcore_recipes", spec_types.RecipeSpec),
-    "tracker": Kind("rlcore_trackers", spec_types.TrackerSpec),
-    "command": Kind("rlcore_commands", spec_types.CommandSpec),
-    "check": Kind("rlcore_checks", spec_types.CheckSpec),
-    "config_adapter": Kind("rlcore_config_adapters", spec_types.ConfigAdapterSpec),
-    "engine": Kind("rlcore_engines", spec_types.EngineSpec),
-    "sampler": Kind("rlcore_samplers", spec_types.SamplerSpec),
-    "tool_parser": Kind("rlcore_tool_parsers", spec_types.ToolParserSpec),
-    "sandbox": Kind("rlcore_sandboxes", spec_types.SandboxSpec),
-    "chat_format": Kind("rlcore_chat_formats", spec_types.ChatFormatSpec),
-    "trainer": Kind("rlcore_trainers", spec_types.TrainerSpec),
-    "advantage": Kind("rlcore_algorithms", AlgorithmSpec),
-    "loss": Kind("rlcore_algorithms", AlgorithmSpec),
-    "strategy": Kind("rlcore_strategies", spec_types.StrategySpec),
-    "policy": Kind("rlcore_policies", spec_types.PolicySpec),
-    "action_model": Kind("rlcore_action_models", spec_types.ActionModelSpec),
-    "reward_term": Kind("rlcore_reward_terms", spec_types.Spec),
-    "model": Kind("rlcore_models", spec_types.ModelBuilderSpec),
+KINDS: Mapping[str, type[Spec]] = {
+    "environment": spec_types.EnvironmentSpec,
+    "reward": spec_types.RewardSpec,
+    "tool": spec_types.ToolSpec,
+    "dataset": spec_types.DatasetSpec,
+    "recipe": spec_types.RecipeSpec,
+    "tracker": spec_types.TrackerSpec,
+    "command": spec_types.CommandSpec,
+    "check": spec_types.CheckSpec,
+    "config_adapter": spec_types.ConfigAdapterSpec,
+    "engine": spec_types.EngineSpec,
+    "sampler": spec_types.SamplerSpec,
+    "tool_parser": spec_types.ToolParserSpec,
+    "sandbox": spec_types.SandboxSpec,
+    "chat_format": spec_types.ChatFormatSpec,
+    "trainer": spec_types.TrainerSpec,
+    "advantage": AlgorithmSpec,
+    "loss": AlgorithmSpec,
+    "strategy": spec_types.StrategySpec,
+    "policy": spec_types.PolicySpec,
+    "action_model": spec_types.ActionModelSpec,
+    "reward_term": Spec,
+    "model": spec_types.ModelBuilderSpec,
 }
+"""The kinds of components, with the types of their specs."""
 
 CLAIMED = ("environment", "dataset")
 """Kinds whose ids plugins may claim without registering them (``rlcore_component``)."""
@@ -105,8 +99,7 @@ class Registry:
 
     def offers(self, kind: str) -> list[Offer]:
         """All specs of a kind with their plugins, sorted by id. Ids may be duplicated."""
-        hook, expected = KINDS[kind]
-        found = self.plugins.offers(hook, expected)
+        found = self.plugins.offers(KINDS[kind].hook, KINDS[kind])
         if kind in ("advantage", "loss"):
             found = [offer for offer in found if isinstance(offer.spec, AlgorithmSpec) and offer.spec.part == kind]
         return sorted(found, key=lambda offer: offer.spec.id)
@@ -150,7 +143,7 @@ class Registry:
     def _claim(self, kind: str, id: str) -> Offer | None:
         """The offer of a plugin that claims this id."""
         if kind in CLAIMED and (kind, id) not in self._claimed:
-            self._claimed[kind, id] = self.plugins.claimed_offer(kind, id, KINDS[kind].spec)
+            self._claimed[kind, id] = self.plugins.claimed_offer(kind, id, KINDS[kind])
         return self._claimed.get((kind, id))
 
     def spec(self, kind: str, id: str) -> Spec:
@@ -166,7 +159,7 @@ class Registry:
             if isinstance(known := self._hosted[id], tuple):
                 known = self._hosted[id] = hosted_spec(id, *known)
             return known
-        expected = KINDS[kind].spec
+        expected = KINDS[kind]
         if expected is AlgorithmSpec:
             return AlgorithmSpec(id=id, target=id, part="loss" if kind == "loss" else "advantage")
         if kind == "recipe":
