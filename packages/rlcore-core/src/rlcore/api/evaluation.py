@@ -14,7 +14,7 @@ from rlcore.api.process import calling_process_kept
 from rlcore.api.runs import Run
 from rlcore.api.trajectories import Stored, Trajectories
 from rlcore.cli.evaluate import Evaluated, evaluated, require_scores, sheet_facts, summary_rows
-from rlcore.cli.training import Request
+from rlcore.cli.layering import Request
 from rlcore.config.layers import PYTHON
 from rlcore.config.write import toml_value
 from rlcore.episodes.evaluation import Summary

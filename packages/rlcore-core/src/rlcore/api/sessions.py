@@ -9,7 +9,7 @@ from typing import Any
 
 from rlcore.api.overrides import override_texts
 from rlcore.api.process import calling_process_kept
-from rlcore.cli.training import Request, prepared
+from rlcore.cli.layering import Request, prepared
 from rlcore.config.layers import PYTHON
 from rlcore.session.session import RunSession
 

@@ -12,7 +12,8 @@ from typing import Any
 from rlcore.api.overrides import override_texts
 from rlcore.api.process import calling_process_kept
 from rlcore.api.runs import Run
-from rlcore.cli.training import Request, is_finished, prepared, resume_command, trained
+from rlcore.cli.layering import Request, prepared
+from rlcore.cli.training import is_finished, resume_command, trained
 from rlcore.config.layers import PYTHON
 from rlcore.errors import UserError
 from rlcore.runs.output import Output

@@ -11,9 +11,9 @@ from typing import Any
 
 import click
 
-from rlcore.cli.layering import gather, layer_options
+from rlcore.cli.layering import Request, gather, layer_options
 from rlcore.cli.output import json_option, print_json
-from rlcore.cli.training import Request, skipped_rows
+from rlcore.cli.training import skipped_rows
 from rlcore.config.layers import OVERRIDES, Layer
 from rlcore.config.resolve import resolve
 from rlcore.config.resolved import Resolved

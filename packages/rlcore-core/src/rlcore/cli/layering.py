@@ -1,11 +1,14 @@
-"""Options shared by ``run``, ``eval`` and ``config``, and the layers that they define."""
+"""What a command line or a call of Python requests: its layers, and the run that they define, checked."""
 
 from __future__ import annotations
 
 import re
+import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -14,13 +17,20 @@ from rlcore.cli.output import printable
 from rlcore.config.adapters import translate
 from rlcore.config.layers import COMMAND_LINE, Layer, leaves, override_layers, override_of, recipe_layer
 from rlcore.config.merge import merge_layers
+from rlcore.config.resolve import resolve
 from rlcore.console.terminal import say
 from rlcore.errors import UserError
 from rlcore.models.folder import BUILTIN
 from rlcore.plugins.registry import KINDS, Registry
 from rlcore.redaction import remember_arguments
-from rlcore.runs.directory import Asked
-from rlcore.session.processes import speaks_first
+from rlcore.runs.checkpoint_folder import check_checkpoint, check_kept_model, has_manifest, kept_models
+from rlcore.runs.directory import Asked, RunDirectory, check_name, checkpoint_to_resume, config_layer, recipe_of
+from rlcore.session.checks import check_run
+from rlcore.session.exits import STOPS
+from rlcore.session.plan import RunPlan
+from rlcore.session.processes import rank, speaks_first
+from rlcore.session.resuming import check_unchanged
+from rlcore.session.session import RunSession
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 SELECTING = frozenset(
@@ -186,3 +196,82 @@ def _check_has_recipes(registry: Registry, name: str) -> None:
 def _installed(registry: Registry) -> str:
     names = [spec.id.removesuffix("/default") for spec in registry.specs("recipe") if spec.id.endswith("/default")]
     return f"plugins with a default recipe: {', '.join(names)}" if names else "no installed plugin has a default recipe"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A requested run, from the command line or from Python."""
+
+    plugin: str | None = None
+    recipe: str | None = None
+    files: tuple[str, ...] = ()
+    overrides: tuple[str, ...] = ()
+    resume: Path | None = None
+    """A run to resume, or a checkpoint of it."""
+    place: str = COMMAND_LINE
+    """Where the overrides come from."""
+    argv: tuple[str, ...] = ()
+    """The command to record."""
+    stops: tuple[signal.Signals, ...] = STOPS
+    """The signals that stop the run after a step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A checked run that has not started."""
+
+    request: Request
+    layered: Layered
+    trial: RunSession
+    """A session without a directory, whose components were checked."""
+    notes: list[str]
+    folder: Path | None
+    """The run to resume; None for a new run."""
+    directory: RunDirectory | None
+    """The locked directory of the run to resume, in the main process."""
+
+
+@contextmanager
+def prepared(request: Request, *, locks: bool = True) -> Iterator[Prepared]:
+    """Resolve and check a requested run. A run to resume is locked inside the block, if ``locks`` is set.
+
+    Raises:
+        UserError: the request cannot be run.
+    """
+    registry, directory = Registry(), None
+    folder, checkpoint = checkpoint_to_resume(request.resume) if request.resume is not None else (None, None)
+    with ExitStack() as stack:
+        if request.resume is not None and folder is not None and locks and rank() == 0:
+            directory = RunDirectory.open(folder)
+            stack.callback(directory.close)
+            folder, checkpoint = checkpoint_to_resume(request.resume)  # again, now that the run is locked
+        if checkpoint is not None and has_manifest(checkpoint) and speaks_first():
+            check_checkpoint(checkpoint)
+            for model in kept_models(folder) if folder is not None else ():
+                check_kept_model(model)
+        base = config_layer(folder) if folder is not None else None
+        layered = gather(
+            registry,
+            plugin=request.plugin,
+            recipe=request.recipe,
+            files=request.files,
+            overrides=request.overrides,
+            base=base,
+            base_recipe=recipe_of(folder) if folder is not None else "",
+            place=request.place,
+            argv=request.argv,
+        )
+        resolved = resolve(layered.layers, registry, recipe=layered.recipe)
+        if base is None:
+            check_name(resolved)
+        else:
+            check_unchanged(base, resolved)
+        trial = RunSession(RunPlan(resolved=resolved, resume_from=checkpoint), registry)
+        yield Prepared(
+            request=request,
+            layered=layered,
+            trial=trial,
+            notes=check_run(trial),
+            folder=folder,
+            directory=directory,
+        )

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import click
 
-from rlcore.cli.layering import layer_options
+from rlcore.cli.layering import Request, layer_options, prepared
 from rlcore.cli.output import json_option
-from rlcore.cli.training import Request, is_finished, prepared, print_result, trained
+from rlcore.cli.training import is_finished, print_result, trained
 from rlcore.console.invocation import as_typed
 from rlcore.console.terminal import say
 from rlcore.errors import UserError

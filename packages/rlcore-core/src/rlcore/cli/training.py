@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import signal
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -15,10 +13,9 @@ import click
 
 from rlcore.abilities import ConversationsConfig, CountsSkipped, StepsConfig, TasksConfig
 from rlcore.cli.escaped import logged_in
-from rlcore.cli.layering import Layered, gather
+from rlcore.cli.layering import Layered, Prepared, Request
 from rlcore.cli.output import print_json
-from rlcore.config.layers import COMMAND_LINE, PYTHON
-from rlcore.config.resolve import resolve
+from rlcore.config.layers import PYTHON
 from rlcore.console.invocation import as_typed
 from rlcore.console.terminal import say, traceback_lines
 from rlcore.console.wording import counted
@@ -26,105 +23,18 @@ from rlcore.contracts import Trainer
 from rlcore.errors import DivergenceError, EngineError, ProcessError, UserError, WriteError
 from rlcore.models.freed_memory import choose_allocation
 from rlcore.plugin_calls import plugin_code, value_text
-from rlcore.plugins.registry import Registry
-from rlcore.runs.checkpoint_folder import check_checkpoint, check_kept_model, has_manifest, kept_models
 from rlcore.runs.directory import (
     RunDirectory,
     best_checkpoint,
-    check_name,
-    checkpoint_to_resume,
     checkpoints_of,
-    config_layer,
-    recipe_of,
 )
 from rlcore.runs.output import Output
-from rlcore.session.checks import check_run
-from rlcore.session.exits import STOPS, interruption, status_of, stops_handled
+from rlcore.session.exits import interruption, status_of, stops_handled
 from rlcore.session.memory import MemoryEstimate, estimate_memory, peak_line
-from rlcore.session.plan import RunPlan
-from rlcore.session.processes import Processes, rank, speaks_first, world_size
-from rlcore.session.resuming import check_unchanged, resumed_lines
+from rlcore.session.processes import Processes, world_size
+from rlcore.session.resuming import resumed_lines
 from rlcore.session.session import RunSession
 from rlcore.specs import StrategySpec, TrainerSpec
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """A requested run, from the command line or from Python."""
-
-    plugin: str | None = None
-    recipe: str | None = None
-    files: tuple[str, ...] = ()
-    overrides: tuple[str, ...] = ()
-    resume: Path | None = None
-    """A run to resume, or a checkpoint of it."""
-    place: str = COMMAND_LINE
-    """Where the overrides come from."""
-    argv: tuple[str, ...] = ()
-    """The command to record."""
-    stops: tuple[signal.Signals, ...] = STOPS
-    """The signals that stop the run after a step."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
-    """A checked run that has not started."""
-
-    request: Request
-    layered: Layered
-    trial: RunSession
-    """A session without a directory, whose components were checked."""
-    notes: list[str]
-    folder: Path | None
-    """The run to resume; None for a new run."""
-    directory: RunDirectory | None
-    """The locked directory of the run to resume, in the main process."""
-
-
-@contextmanager
-def prepared(request: Request, *, locks: bool = True) -> Iterator[Prepared]:
-    """Resolve and check a requested run. A run to resume is locked inside the block, if ``locks`` is set.
-
-    Raises:
-        UserError: the request cannot be run.
-    """
-    registry, directory = Registry(), None
-    folder, checkpoint = checkpoint_to_resume(request.resume) if request.resume is not None else (None, None)
-    with ExitStack() as stack:
-        if request.resume is not None and folder is not None and locks and rank() == 0:
-            directory = RunDirectory.open(folder)
-            stack.callback(directory.close)
-            folder, checkpoint = checkpoint_to_resume(request.resume)  # again, now that the run is locked
-        if checkpoint is not None and has_manifest(checkpoint) and speaks_first():
-            check_checkpoint(checkpoint)
-            for model in kept_models(folder) if folder is not None else ():
-                check_kept_model(model)
-        base = config_layer(folder) if folder is not None else None
-        layered = gather(
-            registry,
-            plugin=request.plugin,
-            recipe=request.recipe,
-            files=request.files,
-            overrides=request.overrides,
-            base=base,
-            base_recipe=recipe_of(folder) if folder is not None else "",
-            place=request.place,
-            argv=request.argv,
-        )
-        resolved = resolve(layered.layers, registry, recipe=layered.recipe)
-        if base is None:
-            check_name(resolved)
-        else:
-            check_unchanged(base, resolved)
-        trial = RunSession(RunPlan(resolved=resolved, resume_from=checkpoint), registry)
-        yield Prepared(
-            request=request,
-            layered=layered,
-            trial=trial,
-            notes=check_run(trial),
-            folder=folder,
-            directory=directory,
-        )
 
 
 def trained(
