@@ -53,11 +53,6 @@ class ComponentTable(Table):
     id: str
     """Component: an id from ``rlcore plugins list``, ``module:Class`` or ``file.py:Class``."""
 
-    @property
-    def own(self) -> dict[str, Any]:
-        """The component's own keys."""
-        return dict(self.model_extra or {})
-
 
 class RewardTable(ComponentTable):
     """One reward. The total reward of a trajectory is the weighted sum."""
@@ -187,11 +182,6 @@ class RolloutTable(Table):
     """Timeout of one reward, in seconds."""
     trajectory_timeout_s: Annotated[float, Field(gt=0)] = 1800.0
     """Timeout of a trajectory, in seconds."""
-
-    @property
-    def engine_tables(self) -> dict[str, Any]:
-        """The tables of the engines by engine id."""
-        return dict(self.model_extra or {})
 
 
 class SandboxTable(ComponentTable):

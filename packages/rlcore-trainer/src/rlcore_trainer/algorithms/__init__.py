@@ -1,6 +1,6 @@
 """Advantage estimators and policy losses, one per file."""
 
-from rlcore_trainer.algorithms.functions import advantage, loss
+from rlcore_trainer.algorithms.configured import advantage, loss
 from rlcore_trainer.algorithms.interface import (
     Advantage,
     AdvantageInputs,

@@ -1,6 +1,6 @@
 """Advantage estimators, one per file: how much better than expected a trajectory or token is.
 
-Each file contains the estimator as a pure function of tensors, which `rlcore_trainer.algorithms.functions` makes
+Each file contains the estimator as a pure function of tensors, which `rlcore_trainer.algorithms.configured` makes
 selectable. Configuration checks import these files, so they import torch only when called.
 
 Tokens that the policy did not write are ignored: the discount across them is 1, and the result is the same as for the

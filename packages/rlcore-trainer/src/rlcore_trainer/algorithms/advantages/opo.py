@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlcore_trainer.algorithms.functions import advantage
+from rlcore_trainer.algorithms.configured import advantage
 
 if TYPE_CHECKING:
     from torch import Tensor

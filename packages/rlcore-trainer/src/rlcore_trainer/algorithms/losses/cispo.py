@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from rlcore_trainer.algorithms.functions import loss
+from rlcore_trainer.algorithms.configured import loss
 
 if TYPE_CHECKING:
     from torch import Tensor
