@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 import shutil
 from collections.abc import Callable, Iterable
@@ -16,7 +15,7 @@ from rlcore.models.agreement import check_agreement
 from rlcore.models.config_file import CONFIG, check_config, read_config
 from rlcore.models.contents import check_contents
 from rlcore.plugins.loading import pip_line
-from rlcore.plugins.registry import asked
+from rlcore.plugins.registry import asked, declared
 from rlcore.runs.checkpoint_folder import MANIFEST, check_checkpoint, write_manifest
 from rlcore.runs.directory import best_checkpoint, last_checkpoint, run_of
 
@@ -253,15 +252,12 @@ def build(
     """
     if not folder.exists():
         builder = registry.load("model", id)
-        takes = inspect.signature(builder).parameters
-        declared = {
-            name: value for name, value in {"environment": environment, "sampler": sampler}.items() if name in takes
-        }
+        keywords = declared(builder, environment=environment, sampler=sampler)
         temporary = beside(folder)
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
         try:
-            asked(registry.named("model", id), builder, temporary, texts, seed, config, **declared)
+            asked(registry.named("model", id), builder, temporary, texts, seed, config, **keywords)
             check_model_folder(temporary)
             write_manifest(temporary)
             temporary.rename(folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import cache, partial
@@ -316,6 +317,12 @@ def make(target: Any, options: Any) -> Any:
     if options is not None:
         return target(options)
     return target() if isinstance(target, (type, partial)) else target
+
+
+def declared(target: Any, **offered: Any) -> dict[str, Any]:
+    """Those of the offered keyword arguments that a function or a class declares."""
+    names = inspect.signature(target).parameters
+    return {name: value for name, value in offered.items() if name in names}
 
 
 def make_component(what: str, target: Any, options: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import tempfile
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
@@ -18,7 +17,7 @@ from rlcore.images import ImageProcessor
 from rlcore.models.config_file import context_tokens
 from rlcore.models.folder import BUILTIN, build, cached, check_checksums, download, local_folder
 from rlcore.models.tokenizer_texts import texts_of
-from rlcore.plugins.registry import Registry, asked, make, make_component
+from rlcore.plugins.registry import Registry, asked, declared, make, make_component
 from rlcore.session.datasets import MixedDataset, Part, UsableTasks, checked_dataset, usable_tasks
 from rlcore.session.model_inputs import (
     TEMPLATE,
@@ -141,9 +140,7 @@ class RunComponents:
         """A dataset, with those keywords of `rlcore.specs.DatasetSpec` that it declares."""
         target, what = self.load("dataset", id), self.registry.named("dataset", id)
         create = None if environment is None else partial(self.environment, environment)
-        offered = {"environment": create, "importable": partial(importable, self)}
-        declared = inspect.signature(target).parameters
-        if keywords := {name: value for name, value in offered.items() if name in declared}:
+        if keywords := declared(target, environment=create, importable=partial(importable, self)):
             target = partial(target, **keywords)
         return checked_dataset(make_component(what, target, options), what)
 
@@ -357,7 +354,7 @@ class RunComponents:
         id = self.chat_format_id(folder)
         factory = self.load("chat_format", id)
         given = chat_arguments(self, id, factory)
-        if "images" in inspect.signature(factory).parameters:
+        if declared(factory, images=None):
             given["images"] = self._seen_images(folder)
         return cast(ChatFormat, factory(folder, **given))
 
