@@ -26,7 +26,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from rlcore.atomic_files import beside, flush, sweep
@@ -55,6 +55,16 @@ class Progress:
     """Measurements of that metric since then."""
     warmup: int | None = None
     """Number of updates of a warm-up that has not ended; None after it, or without one."""
+
+
+class Restored(NamedTuple):
+    """What a checkpoint contains besides the policy, whose folder is ``model``."""
+
+    progress: Progress
+    state: Mapping[str, Any]
+    """The state of the optimiser and of the trainer."""
+    collection: Mapping[str, Any]
+    """The position in the data."""
 
 
 class Checkpoints:
@@ -104,12 +114,12 @@ class Checkpoints:
             write_manifest(partial)
         return target
 
-    def resume(self, folder: Path, *, map_location: torch.device) -> tuple[Progress, dict[str, Any], dict[str, Any]]:
+    def resume(self, folder: Path, *, map_location: torch.device) -> Restored:
         """Read a checkpoint, and finish the link updates and removals that an interrupted `save` left undone."""
-        progress, state, collection = read(folder, map_location=map_location)
+        restored = read(folder, map_location=map_location)
         with _told(folder):
-            self._settle(progress)
-        return progress, state, collection
+            self._settle(restored.progress)
+        return restored
 
     def _settle(self, progress: Progress) -> None:
         """Update the links and remove old checkpoints. Only uses the state on disk, so it can be repeated."""
@@ -132,8 +142,8 @@ class Checkpoints:
             beside(link).replace(link)
 
 
-def read(folder: Path, *, map_location: torch.device) -> tuple[Progress, dict[str, Any], dict[str, Any]]:
-    """Return progress, ``state`` and ``collection`` of a checkpoint. The model is in its folder ``model``.
+def read(folder: Path, *, map_location: torch.device) -> Restored:
+    """Return what a checkpoint contains.
 
     The checksums of the files are not compared, because ``rlcore run --resume`` has done so.
 
@@ -153,7 +163,7 @@ def read(folder: Path, *, map_location: torch.device) -> tuple[Progress, dict[st
         found = f"{name}: {type(error).__name__}"
         fix = "resume from another folder in checkpoints/"
         raise UserError("the checkpoint is damaged", found=found, where=str(folder), fix=fix) from error
-    return progress, state, collection
+    return Restored(progress, state, collection)
 
 
 def _files(folder: Path) -> list[Path]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from rlcore.episodes.evaluation import evaluation_request
 
 from rlcore_trainer.checkpoints import checkpoint
-from rlcore_trainer.checkpoints.checkpoint import Checkpoints, Progress
+from rlcore_trainer.checkpoints.checkpoint import Checkpoints, Restored
 from rlcore_trainer.checkpoints.start import starting_policy
 from rlcore_trainer.config import TrainerTable
 from rlcore_trainer.controller.rollouts import Rollouts
@@ -21,16 +20,6 @@ from rlcore_trainer.learner.trained_policy import TrainedPolicy
 
 if TYPE_CHECKING:
     from rlcore.session.session import RunSession
-
-
-class Restored(NamedTuple):
-    """What a checkpoint contains besides the policy."""
-
-    progress: Progress
-    state: Mapping[str, Any]
-    """The state of the optimiser, and `Resumable.state`."""
-    collection: Mapping[str, Any]
-    """`Resumable.collection`."""
 
 
 def training_session(
@@ -54,10 +43,8 @@ def training_session(
     checkpoints = Checkpoints(run.directory.path / "checkpoints", keep=saving.keep) if run.directory else None
     device = strategy.device(run.config.model.device)
     folder: Path = strategy.processes.from_main(run.model_folder)
-    restored = None
-    if run.resume_from is not None:
-        read = checkpoints.resume if checkpoints else checkpoint.read
-        restored = Restored(*read(run.resume_from, map_location=device))
+    read = checkpoints.resume if checkpoints else checkpoint.read
+    restored = read(run.resume_from, map_location=device) if run.resume_from is not None else None
     policy = starting_policy(run, folder, device=device, dropout=dropout)
     if settings.gradient_checkpointing:
         policy.recompute_activations()

@@ -13,10 +13,11 @@ from rlcore_models.lora_config import lora_table
 
 from rlcore_trainer.algorithms.config import AlgorithmConfig, comparable, response_limit
 from rlcore_trainer.algorithms.configured import description, selected_advantage, selected_loss
+from rlcore_trainer.checkpoints.checkpoint import Restored
 from rlcore_trainer.checkpoints.reference import reference_policy
 from rlcore_trainer.checkpoints.start import policy_spec
 from rlcore_trainer.config import CurriculumConfig, PolicyGradientConfig, WarmupConfig
-from rlcore_trainer.controller.build import Restored, all_checkpoints, rollouts, training_session
+from rlcore_trainer.controller.build import all_checkpoints, rollouts, training_session
 from rlcore_trainer.controller.collection import Collector
 from rlcore_trainer.controller.controller import Controller
 from rlcore_trainer.controller.divergence import require_finite
