@@ -53,6 +53,11 @@ class ComponentTable(Table):
     id: str
     """Component: an id from ``rlcore plugins list``, ``module:Class`` or ``file.py:Class``."""
 
+    @property
+    def own(self) -> dict[str, Any]:
+        """The component's own keys."""
+        return dict(self.model_extra or {})
+
 
 class RewardTable(ComponentTable):
     """One reward. The total reward of a trajectory is the weighted sum."""
