@@ -18,8 +18,7 @@ from rlcore.images import contact_sheet, image_size
 from rlcore.plugins.loading import load_attribute, pip_line
 from rlcore.runs.records import write_groups
 from rlcore.testing import make_trajectory
-from rlcore.trackers.charts import area_chart, sparkline
-from rlcore.trackers.console import ConsoleTracker
+from rlcore.trackers.console import ConsoleTracker, area_chart, sparkline
 from rlcore.trackers.jsonl import JsonlTracker
 from rlcore.trackers.service import ServiceTracker, sample_row, samples
 from rlcore.types import Boundary, Failure, Group, Task

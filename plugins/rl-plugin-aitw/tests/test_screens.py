@@ -6,10 +6,9 @@ import random
 from collections import Counter
 
 import pytest
-from rl_plugin_aitw.dataset import Data
+from rl_plugin_aitw.dataset import KINDS, Data
 from rl_plugin_aitw.environment import action_reward
 from rl_plugin_aitw.matching import match_all
-from rl_plugin_aitw.screens import KINDS
 from rlcore.errors import DataError
 from rlcore_gui.actions import Action
 from rlcore_gui.answers import parse

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rl_plugin_llm_judge.quoting import quoted
-from rl_plugin_llm_judge.templates import EXAMPLES, TEMPLATES, JudgePrompt, read_examples, read_template
+from rl_plugin_llm_judge.templates import EXAMPLES, TEMPLATES, JudgePrompt, quoted, read_examples, read_template
 from rlcore.errors import DataError
 
 OWN = """

@@ -7,10 +7,9 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from rl_plugin_mind2web.dataset import Data
+from rl_plugin_mind2web.dataset import KINDS, Data
 from rl_plugin_mind2web.environment import action_reward
 from rl_plugin_mind2web.matching import match
-from rl_plugin_mind2web.screens import KINDS
 from rlcore_gui.answers import parse
 from rlcore_gui.drawn.dataset import DrawnDataConfig
 from rlcore_gui.drawn.screens import CELLS

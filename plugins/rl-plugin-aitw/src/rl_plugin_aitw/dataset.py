@@ -6,14 +6,46 @@ from collections.abc import Mapping
 from typing import Literal
 
 from rlcore_gui.drawn.dataset import DrawnDataset
+from rlcore_gui.drawn.pictures import paint_app, paint_entry, paint_field
+from rlcore_gui.drawn.screens import ScreenKind
 from rlcore_gui.labels.config import SourceLabelTable
 from rlcore_gui.labels.recorded import label_source
 from rlcore_gui.prepare import pipeline
 from rlcore_gui.prepare.config import PrepareTable
 
-from rl_plugin_aitw.actions import ACTIONS, PROMPT
-from rl_plugin_aitw.screens import KINDS
+from rl_plugin_aitw.actions import ACTIONS, CLICK, PROMPT
 from rl_plugin_aitw.source import AitwSource
+
+KINDS = {
+    kind.name: kind
+    for kind in (
+        ScreenKind(
+            name="home",
+            instruction="open the {color} app",
+            action=CLICK,
+            summary="Opened {color}.",
+            size=(42, 42),
+            paint=paint_app,
+        ),
+        ScreenKind(
+            name="list",
+            instruction="choose the {color} entry",
+            action=CLICK,
+            summary="Chose {color}.",
+            size=(46, 46),
+            paint=paint_entry,
+        ),
+        ScreenKind(
+            name="form",
+            instruction="tap the {color} field",
+            action=CLICK,
+            summary="Tapped {color}.",
+            size=(48, 36),
+            paint=paint_field,
+        ),
+    )
+}
+"""By name."""
 
 
 class Data(DrawnDataset):

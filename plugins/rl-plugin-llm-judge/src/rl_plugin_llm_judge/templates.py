@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -15,8 +16,31 @@ from pydantic import BaseModel, Field, ValidationError
 from rlcore.config.schema import Table
 from rlcore.errors import DataError, did_you_mean
 
-from rl_plugin_llm_judge.quoting import block_code, quoted
 from rl_plugin_llm_judge.verdicts import Form, VerdictParser
+
+_OPENING = re.compile(r"<(?=[|/!\uff5c_A-Za-z])")
+"""The beginning of a token such as ``<|im_end|>``, ``</s>`` or ``<image>``, which a server may read as special."""
+_BRACKETED = re.compile(r"\[(?=/?[A-Z_]{2,}\])")
+"""The beginning of a token such as ``[INST]``."""
+_HIDDEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff"  # control characters and lone surrogates
+    "\u200b\u2060\ufeff\u202a-\u202e\u2066-\u2069\U000e0000-\U000e007f]"  # text that is hidden or reordered
+)
+
+
+def quoted(text: str) -> str:
+    """The text without control characters, invisible text and tokens of chat templates.
+
+    A space after ``<`` separates the parts of a token. People and models read the text as before.
+    """
+    kept = _HIDDEN.sub("\N{REPLACEMENT CHARACTER}", text)
+    return _BRACKETED.sub("[ ", _OPENING.sub("< ", kept)).strip()
+
+
+def block_code(*texts: str) -> str:
+    """A code for the delimiters of these texts. It depends on them, so that none of them can contain it by intent."""
+    return hashlib.sha256("\0".join(texts).encode("utf-8", "replace")).hexdigest()[:8]
+
 
 TEMPLATES = ("binary", "true-false", "graded")
 EXAMPLES = ("general", "visual-search", "math", "chart", "video")

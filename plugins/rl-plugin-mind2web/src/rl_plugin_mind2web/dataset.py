@@ -5,14 +5,48 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rlcore_gui.drawn.dataset import DrawnDataset
+from rlcore_gui.drawn.pictures import paint_field, paint_link, paint_menu
+from rlcore_gui.drawn.screens import ScreenKind
 from rlcore_gui.labels.config import SourceLabelTable
 from rlcore_gui.labels.recorded import label_source
 from rlcore_gui.prepare import pipeline
 from rlcore_gui.prepare.config import PrepareTable
 
-from rl_plugin_mind2web.actions import ACTIONS, PROMPT
-from rl_plugin_mind2web.screens import KINDS
+from rl_plugin_mind2web.actions import ACTIONS, CLICK, PROMPT, SELECT, TYPE
 from rl_plugin_mind2web.source import Mind2WebSource
+
+KINDS = {
+    kind.name: kind
+    for kind in (
+        ScreenKind(
+            name="links",
+            instruction="click the {color} link",
+            action=CLICK,
+            summary="Clicked {color}.",
+            size=(48, 32),
+            paint=paint_link,
+        ),
+        ScreenKind(
+            name="form",
+            instruction='type "{value}" into the {color} field',
+            action=TYPE,
+            summary="Filled {color}.",
+            values=("oslo", "lima", "rome", "cairo"),
+            size=(48, 36),
+            paint=paint_field,
+        ),
+        ScreenKind(
+            name="menus",
+            instruction='select "{value}" in the {color} menu',
+            action=SELECT,
+            summary="Set {color}.",
+            values=("one", "two", "three", "four"),
+            size=(48, 36),
+            paint=paint_menu,
+        ),
+    )
+}
+"""By name."""
 
 
 class Data(DrawnDataset):
