@@ -23,7 +23,6 @@ from typing import Any
 
 from rlcore.console.invocation import started_by_uv
 from rlcore.errors import ExplainedError, NotInstalledError, PluginError, UserError, did_you_mean
-from rlcore.hookspecs import hookimpl
 from rlcore.plugin_calls import Ended, error_text, plugin_code, value_text
 from rlcore.plugins.discovery import CHECKED, HOSTS, Complaint, Plugin
 from rlcore.specs import Spec
@@ -216,6 +215,8 @@ def _entry_point(plugin: Plugin) -> object:
 
 def _add_hooks(module: object) -> None:
     """Add the hooks that return the specs in ``rlcore_specs``. Raises `PluginError` if one of them is defined, too."""
+    from rlcore.hookspecs import hookimpl  # pluggy, which a list of plugins does without
+
     declared: dict[str, list[Spec]] = {}
     for spec in getattr(module, SPECS, ()):
         if not isinstance(spec, Spec):

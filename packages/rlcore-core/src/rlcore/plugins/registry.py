@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from rlcore import specs as spec_types
 from rlcore.atomic_files import FREE_DISK_SPACE, is_full_disk
@@ -27,7 +27,14 @@ Value = TypeVar("Value")
 Specified = TypeVar("Specified", bound=Spec)
 
 
-KINDS: Mapping[str, type[Spec]] = {
+class Kind(NamedTuple):
+    """A kind of component: the hook that registers it and the type of its specs."""
+
+    hook: str
+    spec: type[Spec]
+
+
+_SPECS: Mapping[str, type[Spec]] = {
     "environment": spec_types.EnvironmentSpec,
     "reward": spec_types.RewardSpec,
     "tool": spec_types.ToolSpec,
@@ -51,7 +58,7 @@ KINDS: Mapping[str, type[Spec]] = {
     "reward_term": Spec,
     "model": spec_types.ModelBuilderSpec,
 }
-"""The kinds of components, with the types of their specs."""
+KINDS: Mapping[str, Kind] = {kind: Kind(spec.hook, spec) for kind, spec in _SPECS.items()}
 
 CLAIMED = ("environment", "dataset")
 """Kinds whose ids plugins may claim without registering them (``rlcore_component``)."""
@@ -100,7 +107,7 @@ class Registry:
 
     def offers(self, kind: str) -> list[Offer]:
         """All specs of a kind with their plugins, sorted by id. Ids may be duplicated."""
-        found = self.plugins.offers(KINDS[kind].hook, KINDS[kind])
+        found = self.plugins.offers(*KINDS[kind])
         if kind in ("advantage", "loss"):
             found = [offer for offer in found if isinstance(offer.spec, AlgorithmSpec) and offer.spec.part == kind]
         return sorted(found, key=lambda offer: offer.spec.id)
@@ -144,7 +151,7 @@ class Registry:
     def _claim(self, kind: str, id: str) -> Offer | None:
         """The offer of a plugin that claims this id."""
         if kind in CLAIMED and (kind, id) not in self._claimed:
-            self._claimed[kind, id] = self.plugins.claimed_offer(kind, id, KINDS[kind])
+            self._claimed[kind, id] = self.plugins.claimed_offer(kind, id, KINDS[kind].spec)
         return self._claimed.get((kind, id))
 
     def spec(self, kind: str, id: str) -> Spec:
@@ -160,7 +167,7 @@ class Registry:
             if isinstance(known := self._hosted[id], tuple):
                 known = self._hosted[id] = hosted_spec(id, *known)
             return known
-        expected = KINDS[kind]
+        expected = KINDS[kind].spec
         if expected is AlgorithmSpec:
             return AlgorithmSpec(id=id, target=id, part="loss" if kind == "loss" else "advantage")
         if kind == "recipe":
