@@ -5,6 +5,10 @@ from __future__ import annotations
 import base64
 import io
 import random
+import struct
+import tracemalloc
+import zlib
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +154,58 @@ def test_damaged_files_are_data_errors_or_fit(kind: str) -> None:
                 continue
             assert processor.grid(fitted)
             assert processor.fit(fitted) is fitted
+
+
+def directory(kind: str, size: int) -> bytes:
+    """Metadata whose entries all refer to the same bytes."""
+    count = size // 24
+    extra = {
+        "TIFF": [(256, 3, 1, 1), (257, 3, 1, 1), (262, 3, 1, 1), (273, 4, 1, 8), (277, 3, 1, 1), (279, 4, 1, 1)],
+        "MPO": [(0xB001, 4, 1, 2), (0xB002, 7, 32, 8)],
+    }.get(kind, [])
+    entries = sorted(extra + [(tag, 7, size, 0) for tag in range(1000, 1000 + count)])
+    packed = b"".join(struct.pack("<HHLL", *entry) for entry in entries)
+    return b"II*\0" + struct.pack("<LH", 8, len(entries)) + packed.ljust(size, b"\0")
+
+
+def chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">L", len(data)) + kind + data + struct.pack(">L", zlib.crc32(kind + data))
+
+
+def with_directory(kind: str) -> bytes:
+    """A small image with hostile metadata, for which a decoder would allocate hundreds of megabytes."""
+    image, exif = Image.new("RGB", (56, 56), "red"), b"Exif\0\0"
+    if kind == "TIFF":
+        return directory(kind, 100_000)
+    if kind.startswith("PNG"):
+        profile = directory(kind, 100_000)
+        if kind == "PNG":
+            inserted = chunk(b"eXIf", profile)
+        else:
+            text = f"\nexif\n{len(profile)}\n{profile.hex()}".encode()
+            inserted = chunk(b"zTXt", b"Raw profile type exif\0\0" + zlib.compress(text))
+        data = encoded(image)
+        return data[:33] + inserted + data[33:]
+    if kind == "WEBP":
+        return encoded(image, kind, exif=exif + directory(kind, 100_000))
+    data, profile = encoded(image, "JPEG"), (exif if kind == "JPEG" else b"MPF\0") + directory(kind, 64_000)
+    marker = b"\xff\xe1" if kind == "JPEG" else b"\xff\xe2"
+    return data[:2] + marker + struct.pack(">H", len(profile) + 2) + profile + data[2:]
+
+
+@pytest.mark.parametrize("kind", ["PNG", "PNG text", "TIFF", "MPO", "JPEG", "WEBP"])
+def test_entries_that_share_bytes_do_not_take_memory(kind: str) -> None:
+    data = with_directory(kind)
+    tracemalloc.start()
+    try:
+        with pytest.raises(DataError, match="same bytes") if kind != "MPO" else nullcontext():
+            ImageProcessor().fit(data)
+        for use in (check_image, image_size, data_uri):  # some of them do not read the metadata
+            with suppress(DataError):
+                use(data)
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_photo_with_previews_is_the_photo() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlcore.errors import DataError, NotInstalledError
+from rlcore.images.directories import limit_directories
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -63,6 +64,8 @@ def check_image(data: bytes) -> None:
     try:
         image.draft("RGB", (image.width // 8, image.height // 8))
         image.load()
+    except DataError:
+        raise
     except Exception as error:  # damaged files raise every type
         raise _unreadable(data, error) from None
 
@@ -98,6 +101,8 @@ def orientation(image: Image, data: bytes) -> int:
         return 1
     try:
         found = image.getexif().get(0x0112, 1)
+    except DataError:
+        raise
     except Exception as error:  # damaged files raise every type
         raise _unreadable(data, error) from None
     return found if type(found) is int and 1 <= found <= 8 else 1
@@ -147,6 +152,8 @@ def decode_image(data: bytes) -> Image:
     try:
         image.load()
         return _rgb(ImageOps.exif_transpose(image))
+    except DataError:
+        raise
     except Exception as error:  # damaged files raise every type
         raise _unreadable(data, error) from None
 
@@ -222,4 +229,5 @@ def _pillow() -> Any:
     # Damaged files and large images are errors of this module. `warnings.catch_warnings` would not be safe in threads.
     if ("ignore", None, Warning, _OF_PILLOW, 0) not in warnings.filters:
         warnings.filterwarnings("ignore", module=_OF_PILLOW.pattern)
+    limit_directories()
     return Image
