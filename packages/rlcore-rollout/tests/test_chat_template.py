@@ -6,8 +6,10 @@ import json
 import os
 import string
 import time
+import tracemalloc
 import unicodedata
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from rlcore.types import Message, ToolCall
 from rlcore_rollout.chat.detect import detect_chat_format
 from rlcore_rollout.chat.jinja import TemplateFormat
 from rlcore_rollout.chat.qwen import Qwen3Format
+from rlcore_rollout.chat.safe_jinja import TemplateSandbox
 from rlcore_rollout.chat.template_checks import ANSWER as ANSWER_AFTER_HEADER
 from rlcore_rollout.chat.template_checks import ANSWERED, LATER, RESULTS, SEVERAL, TOOLS
 from rlcore_rollout.parsers.hermes import HermesParser
@@ -269,6 +272,72 @@ def test_useless_and_hostile_templates_end_in_one_sentence(template: str, tmp_pa
         TemplateFormat(write_chat_folder(tmp_path, template, "<s>", "</s>"))
     assert raised.value.where is not None
     assert time.process_time() - start < 20
+
+
+LARGE = "{% set n = namespace(a='ab\n', i=0) %}{% for i in range(19) %}{% set n.a = n.a + n.a %}{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        *[
+            "{% set n = namespace(a=[1]) %}{% for i in range(40) %}{% set n.a = "
+            f"{made} %}}{{% endfor %}}{{{{ n.a|{used} }}}}"
+            for made, used in [
+                ("[n.a, n.a]", "string"),
+                ("(n.a, n.a)", "tojson"),
+                ("[n.a] + [n.a]", "join"),
+                ("[n.a]*2", "length"),
+                ("{1: n.a, 2: n.a}", "tojson(indent=2)"),
+                ("[n.a, n.a]|list", "map('string')|join"),
+                ("n.a|batch(1)|list + n.a|batch(1)|list", "string"),
+                ("namespace(x=n.a, y=n.a)", "string"),
+                ("dict(x=n.a, y=n.a)", "string"),
+            ]
+        ],
+        "{% macro f() %}{{ varargs }}{% endmacro %}"
+        "{% set n = namespace(a=[1]) %}{% for i in range(40) %}{% set n.a = f(n.a, n.a) %}{% endfor %}",
+        *[
+            LARGE + used
+            for used in [
+                "{{ n.a|join(n.a) }}",
+                "{{ n.a|list|length }}",
+                "{{ n.a|indent(1000) }}",
+                "{{ n.a|indent(n.a) }}",
+                "{{ [n.a]|tojson(separators=[n.a, n.a]) }}",
+                "{{ range(9999)|list|tojson(indent=1000) }}",
+                "{{ ([[1]] * 99999)|sum(start=[])|length }}",
+                "{{ ([n.a] * 99999)|length }}",
+                "{{ range(99999)|map('default', n.a)|map('string')|list|length }}",
+                "{{ [1]|batch(1000, n.a)|list|length }}",
+                "{{ (1).to_bytes(3000000000, 'big')|length }}",
+                "{{ n.a.rfind(n.a[:700000] + 'c' + n.a[:700000]) }}",
+                "{{ n.a.strip('c' * 700000 + 'ab') }}",
+                "{{ n.a|trim('c' * 700000 + 'ab') }}",
+                "{{ strftime_now(n.a) }}",
+                "{{ n.a|int(base=16) + ('f' * 4000000)|int(base=16) }}",
+                *[
+                    "".join(f"{{% set x{i} = {value} %}}" for i in range(1000)) + "{{ x0 }}"
+                    for value in ("n.a[1:]", "n.a.upper()", "n.a == n.a.lower()")
+                ],
+                "{% set x %}" + "{{ [n.a] }}" * 500 + "{% endset %}{{ x|length }}",
+            ]
+        ],
+    ],
+)
+def test_large_values_are_limited_while_they_are_made(template: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlcore_rollout.chat.safe_jinja.LONGEST_TIME_S", 2)
+    sandbox = TemplateSandbox()
+    compiled = sandbox.from_string(template)
+    start = time.process_time()
+    tracemalloc.start()
+    try:
+        with suppress(Exception):  # also the right result, if that is small
+            sandbox.render(compiled, {})
+        assert tracemalloc.get_traced_memory()[1] < 300_000_000
+    finally:
+        tracemalloc.stop()
+    assert time.process_time() - start < 10
 
 
 FORGERIES = [

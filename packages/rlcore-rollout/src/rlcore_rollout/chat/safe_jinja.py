@@ -1,50 +1,75 @@
 """Render Jinja templates of others: in Jinja's sandbox, with limits on steps and sizes, and without a clock.
 
 Jinja's sandbox keeps a template from reaching Python. It does not limit time and memory, so this one also counts the
-iterations of loops and calls of macros, and bounds the size of every text that an expression makes.
+iterations of loops and calls of macros, and bounds what every expression makes. The size of a list is that of all that
+is inside, also of what it has several times, so that no function of Python that passes through a value takes long.
+`bounded_filters` has the functions whose result can be much larger than what they receive.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
-from datetime import date
 from functools import wraps
-from typing import Any, NoReturn
+from itertools import chain
+from typing import Any
 
 from jinja2 import Template, nodes
-from jinja2.exceptions import SecurityError, TemplateError
+from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
+from jinja2.runtime import Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
+from rlcore_rollout.chat.bounded_filters import (
+    LARGEST_ARGUMENT,
+    PlainNamespace,
+    check_search,
+    check_size,
+    indent,
+    join,
+    join_filter,
+    raise_exception,
+    replace,
+    sum_filter,
+    to_json,
+    today,
+    trim,
+)
+
 LONGEST_TEMPLATE = 200_000
 """Characters of a template. Published ones have up to about 20,000."""
-LONGEST_TEXT = 4_000_000
-"""Characters of a text that a template makes."""
 MOST_STEPS = 200_000
-"""Iterations of loops and calls of macros in one rendering; 100 items or 1,000 characters made count as one."""
+"""Iterations of loops and calls of macros in one rendering. What expressions make counts, too."""
+ITEMS_PER_STEP, CHARACTERS_PER_STEP = 20, 250
+"""Items of lists and characters of texts that count as one step: 200 MB in one rendering."""
 LONGEST_TIME_S = 10.0
 """Seconds of one rendering. Published templates take less than a thousandth."""
-LARGEST_ARGUMENT = 1_000
-"""Largest number passed to a filter or a method, such as a width."""
-TODAY = date(2024, 7, 26)
-"""The date of ``strftime_now``: the same tokens on every day. It is the default that Llama's templates state."""
+_COMPARING = "== != < > <= >= eq ne lt gt le ge equalto lessthan greaterthan in lower upper"
+COMPARING = frozenset(_COMPARING.split())
+"""Tests that pass through whole values."""
 _FILTERS = (
     "abs capitalize count default d dictsort e escape first float groupby indent int items join last length list"
     " lower map max min reject rejectattr replace reverse round safe select selectattr slice sort string sum title"
     " tojson trim unique upper wordcount batch attr"
 )
 FILTERS = frozenset(_FILTERS.split())
+_OF_WHOLE_TEXTS = (
+    "capitalize count d default e escape float indent int length lower replace string title tojson trim upper"
+)
+OF_WHOLE_TEXTS = frozenset([*_OF_WHOLE_TEXTS.split(), "wordcount", "abs", "round", "attr"])
+"""Filters that do not make an item of each character of a text."""
 _TEXT_METHODS = (
     "capitalize count endswith find index isalnum isalpha isdigit islower isnumeric isspace isupper join lower"
     " lstrip partition removeprefix removesuffix replace rfind rindex rpartition rsplit rstrip split splitlines"
     " startswith strip title upper"
 )
 TEXT_METHODS = frozenset(_TEXT_METHODS.split())
+
+_CONTAINERS: Any = (list, tuple, dict, type({}.items()), type({}.keys()), type({}.values()))
+_SIZED: Any = (str, *_CONTAINERS)
 
 
 class TemplateSandbox(ImmutableSandboxedEnvironment):
@@ -56,40 +81,76 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset({"+", "*", "**", "%"})
 
     def __init__(self) -> None:
-        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols])
+        extensions = [_Generation, loopcontrols]
+        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=extensions, finalize=self._shown)
         self._steps, self._deadline = 0, math.inf
-        own = {**self.filters, "tojson": _to_json, "replace": _replace}
-        self.filters = {name: self._limited(own[name]) for name in FILTERS}
+        self._sizes: dict[int, tuple[Any, int]] = {}
+        own = {
+            **self.filters,
+            "tojson": to_json,
+            "replace": replace,
+            "join": join_filter,
+            "sum": sum_filter,
+            "indent": indent,
+            "trim": trim,
+        }
+        self.filters = {name: self._limited(own[name], name in OF_WHOLE_TEXTS) for name in FILTERS}
+        self.tests |= {name: self._counted(self.tests[name]) for name in COMPARING}
         self.globals = {
             "range": self.globals["range"],
             "dict": dict,
-            "namespace": self.globals["namespace"],
-            "raise_exception": _raise,
-            "strftime_now": TODAY.strftime,
+            "namespace": PlainNamespace,
+            "raise_exception": raise_exception,
+            "strftime_now": today,
         }
 
     @staticmethod
     def concat(parts: Iterable[str]) -> str:
         """Join the parts of an output within the limit."""
-        return _join("", parts)
+        return join("", parts)
 
     def render(self, template: Template, variables: Mapping[str, Any]) -> str:
         """Return the text of a template. Raises any exception: those of Jinja, and those of the template's mistakes."""
-        self._steps, self._deadline = 0, time.monotonic() + LONGEST_TIME_S
-        return _join("", template.generate(variables))
+        self._steps, self._deadline, self._sizes = 0, time.monotonic() + LONGEST_TIME_S, {}
+        try:
+            return join("", template.generate(variables))
+        finally:
+            self._sizes = {}
 
     def step(self, count: int = 1) -> bool:
-        """Count an iteration of a loop or a call of a macro."""
+        """Count an iteration of a loop, a call of a macro, or steps of other work."""
         self._steps += count
-        if self._steps > MOST_STEPS or (self._steps % 64 == 0 and time.monotonic() > self._deadline):
+        if self._steps > MOST_STEPS or time.monotonic() > self._deadline:
             raise SecurityError(f"the template takes more than {MOST_STEPS:,} steps or {LONGEST_TIME_S:g} seconds")
         return True
 
     def joined(self, *parts: Any) -> str:
         """Compute ``a ~ b``."""
-        text = _join("", map(str, parts))
-        self._sized(text)
+        text = join("", map(self._shown, parts))
+        self.made(text)
         return text
+
+    def made(self, value: Any) -> Any:
+        """Count a value that an expression has made, and limit its size."""
+        if isinstance(value, str):
+            if len(value) >= CHARACTERS_PER_STEP:
+                self.step(len(value) // CHARACTERS_PER_STEP)
+                check_size(len(value))
+        elif isinstance(value, _CONTAINERS):
+            self.step(1 + len(value) // ITEMS_PER_STEP)
+            check_size(self._size(value))
+        return value
+
+    def part(self, value: Any) -> Any:
+        """Count a slice, which is not larger than what it is a part of."""
+        if isinstance(value, _SIZED):
+            self.step(1 + len(value) // (CHARACTERS_PER_STEP if isinstance(value, str) else ITEMS_PER_STEP))
+        return value
+
+    def compared(self, result: Any) -> Any:
+        """Count a comparison, which may pass through large values."""
+        self.step()
+        return result
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         """Compute an arithmetic operation whose result is small."""
@@ -97,48 +158,82 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
             raise SecurityError(f"the operator {operator} is not available")
         if operator == "*":
             sizes = [len(value) if isinstance(value, (str, list, tuple)) else value for value in (left, right)]
+            if not all(isinstance(size, (int, float)) for size in sizes):
+                raise SecurityError("a product is not available for these values")
             if all(isinstance(size, int) for size in sizes) and abs(sizes[0] * sizes[1]) > 2**53:
                 raise SecurityError("a product is too large")
             if not all(isinstance(value, (int, float)) for value in (left, right)):
-                _check_size(sizes[0] * sizes[1])
+                check_size(sizes[0] * sizes[1])
         if operator == "+" and all(isinstance(value, (str, list, tuple)) for value in (left, right)):
-            _check_size(len(left) + len(right))
-        return self._sized(super().call_binop(context, operator, left, right))
+            check_size(len(left) + len(right))
+        return self.made(super().call_binop(context, operator, left, right))
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        """Allow the methods of texts that cannot make long ones from short ones."""
-        if isinstance(obj, str) and attr not in TEXT_METHODS:
+        """Allow the methods of texts that cannot make long ones from short ones, and none of numbers."""
+        if isinstance(obj, (int, float)) or (isinstance(obj, str) and attr not in TEXT_METHODS):
             return False
         return super().is_safe_attribute(obj, attr, value)
 
     def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:
         """Call a method or a macro with small arguments. The names are those of Jinja: keywords may be called self."""
         owner, name = getattr(__obj, "__self__", None), getattr(__obj, "__name__", "")
-        if isinstance(owner, str) and name in ("replace", "join"):
-            return __self._sized(_replace(owner, *args) if name == "replace" else _join(owner, *args))
-        return super().call(__context, __obj, *args, **kwargs)
+        if owner is __self:  # what `_Counting` has put there
+            return __obj(*args)
+        if isinstance(owner, str):
+            for value in chain(args, kwargs.values()):
+                check_search(owner, value)
+            if name in ("replace", "join"):
+                return __self.made(replace(owner, *args) if name == "replace" else join(owner, *args))
+        if isinstance(__obj, Macro):  # it makes lists of them
+            check_size(sum(map(__self._size, chain(args, kwargs.values()))))
+        return __self.made(super().call(__context, __obj, *args, **kwargs))
 
-    def _sized(self, result: Any) -> Any:
-        """Count the items or characters of a result."""
-        if isinstance(result, (str, list, tuple)):
-            self.step(len(result) // (1000 if isinstance(result, str) else 100))
-            _check_size(len(result))
-        return result
+    def _shown(self, value: Any) -> Any:
+        """Return a value of an output, or its text if that can be long."""
+        return self.made(str(value)) if isinstance(value, _CONTAINERS) else value
 
-    def _limited(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a filter that rejects large numbers, and whose results are counted."""
+    def _size(self, value: Any) -> int:
+        """Characters and items of a value with everything inside it. That of a list is computed once in a rendering."""
+        if isinstance(value, str):
+            return len(value)
+        if not isinstance(value, _CONTAINERS):
+            return 1
+        known = self._sizes.get(id(value))
+        if known is None:
+            inside: Iterable[Any] = chain.from_iterable(value.items()) if isinstance(value, dict) else value
+            known = self._sizes[id(value)] = (value, 1 + sum(map(self._size, inside)))  # the value keeps its id
+        return known[1]
+
+    def _limited(self, function: Callable[..., Any], whole: bool) -> Callable[..., Any]:
+        """Return a filter that rejects large numbers, and whose work and results are counted."""
 
         @wraps(function)  # with Jinja's marks of the arguments to pass
         def limited(*arguments: Any, **keywords: Any) -> Any:
             for value in (*arguments[1:], *keywords.values()):
                 if isinstance(value, int) and abs(value) > LARGEST_ARGUMENT:
                     raise SecurityError(f"a filter takes numbers up to {LARGEST_ARGUMENT:,}")
-            return self._sized(function(*arguments, **keywords))
+            self.step()
+            if not whole:
+                for value in arguments:
+                    if isinstance(value, _SIZED):
+                        self.step(len(value) // ITEMS_PER_STEP)
+            result = function(*arguments, **keywords)
+            return map(self.made, result) if hasattr(result, "__next__") else self.made(result)
 
         return limited
 
+    def _counted(self, test: Any) -> Callable[..., Any]:
+        """Return a test that counts as a step."""
+
+        @wraps(test)
+        def counted(*arguments: Any, **keywords: Any) -> Any:
+            self.step()
+            return test(*arguments, **keywords)
+
+        return counted
+
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
-        tree: nodes.Template = _Concatenations().visit(super()._parse(source, name, filename))
+        tree: nodes.Template = _Counting().visit(super()._parse(source, name, filename))
         loops = list(tree.find_all(nodes.For))
         repeated: list[nodes.For | nodes.Macro | nodes.CallBlock] = [
             *loops, *tree.find_all(nodes.Macro), *tree.find_all(nodes.CallBlock),
@@ -152,14 +247,43 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         return tree
 
 
-class _Concatenations(NodeTransformer):
-    """Replace ``a ~ b`` by a call that limits the result."""
+class _Counting(NodeTransformer):
+    """Replace expressions that make or pass through large values by calls that count and limit them."""
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Call:
         self.generic_visit(node)
         call = _call("joined", *node.nodes)
         call.set_lineno(node.lineno)
         return call
+
+    def visit_Compare(self, node: nodes.Compare) -> nodes.Node:
+        for operand in node.ops:
+            short = isinstance(node.expr, nodes.Const) and operand.op not in ("in", "notin")
+            if not (short or isinstance(operand.expr, nodes.Const)):
+                return self._wrapped("compared", node)
+        return self.generic_visit(node)
+
+    def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:
+        return self._wrapped("part", node) if isinstance(node.arg, nodes.Slice) else self.generic_visit(node)
+
+    def visit_List(self, node: nodes.List) -> nodes.Node:
+        return self._wrapped("made", node)
+
+    def visit_Dict(self, node: nodes.Dict) -> nodes.Node:
+        return self._wrapped("made", node)
+
+    def visit_Tuple(self, node: nodes.Tuple) -> nodes.Node:
+        return self._wrapped("made", node) if node.ctx == "load" else self.generic_visit(node)
+
+    def _wrapped(self, method: str, node: nodes.Expr) -> nodes.Node:
+        self.generic_visit(node)
+        try:
+            node.as_const()
+        except nodes.Impossible:
+            call = _call(method, node)
+            call.set_lineno(node.lineno)
+            return call
+        return node
 
 
 class _Generation(Extension):
@@ -175,37 +299,3 @@ class _Generation(Extension):
 
 def _call(method: str, *arguments: nodes.Expr) -> nodes.Call:
     return nodes.Call(nodes.EnvironmentAttribute(method), list(arguments), [], None, None)
-
-
-def _raise(message: str) -> NoReturn:
-    raise TemplateError(message)
-
-
-def _check_size(size: int) -> None:
-    if size > LONGEST_TEXT:
-        raise SecurityError(f"the template makes a text of more than {LONGEST_TEXT:,} characters")
-
-
-def _join(separator: str, parts: Iterable[Any]) -> str:
-    texts, size = [], 0
-    for part in parts:
-        texts.append(str(part))
-        size += len(texts[-1]) + len(separator)
-        _check_size(size)
-    return separator.join(texts)
-
-
-def _replace(text: str, old: str, new: str, count: int = -1) -> str:
-    text, old, new = str(text), str(old), str(new)
-    _check_size(len(text) + text.count(old) * len(new))
-    return text.replace(old, new, -1 if count is None else count)
-
-
-def _to_json(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
