@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import pickletools
 import tracemalloc
 import zipfile
 from collections import OrderedDict
@@ -98,6 +99,26 @@ def test_damaged_header_of_a_record_raises(tmp_path: Path, at: int) -> None:
     assert record.filename in str(caught.value.found)
     assert caught.value.where == str(path)
     assert not (tmp_path / "out").exists()
+
+
+def test_tensor_that_is_larger_than_its_storage_raises(tmp_path: Path) -> None:
+    torch.save({"weight": torch.zeros(16).as_strided((1_000_000, 10_000), (0, 0))}, tmp_path / "pytorch_model.bin")
+    with pytest.raises(UserError) as caught:
+        merge(tmp_path, tmp_path / "out")
+    assert "10,000,000,000 elements in a storage of 16" in str(caught.value.found)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("protocol", range(6))
+def test_operations_of_a_pickle_are_bounded(protocol: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = pickle.dumps({"a": [1] * 1000, "text": "x" * 300, "more": [2**70, 1.5, None]}, protocol)
+    count = sum(1 for _ in pickletools.genops(content))
+    monkeypatch.setattr("rlcore_merge.sources.pickle_operations.MOST_OPERATIONS", count)
+    pickles.load(content, "x.pt")
+    monkeypatch.setattr("rlcore_merge.sources.pickle_operations.MOST_OPERATIONS", count - 1)
+    with pytest.raises(UserError) as caught:
+        pickles.load(content, "x.pt")
+    assert f"more than {count - 1:,} operations" in str(caught.value.found)
 
 
 def repeated(name: str, elements: int, times: int, *, single: bool) -> bytes:

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import io
 import pickle
-import pickletools
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 from typing import Any, Self
 
 from rlcore.errors import UserError
 
+from rlcore_merge.sources.pickle_operations import check_operations
 from rlcore_merge.tensors import BY_TORCH_NAME, COPY_AGAIN, Kind, Shape, refuse_state
 
 MOST_NUMBERS = 64
@@ -148,6 +149,8 @@ def _strided(
     shape, strides = whole_numbers(shape), whole_numbers(strides)
     if len(shape) != len(strides):
         raise ValueError(f"a tensor with {len(shape)} axes and {len(strides)} strides")
+    if prod(shape) * kind.size > storage.size:  # an expanded tensor: written out, it can be larger than any disk
+        raise ValueError(f"a tensor of {prod(shape):,} elements in a storage of {storage.size // kind.size:,}")
     return Strided(storage, kind, whole_number(offset), shape, strides)
 
 
@@ -347,13 +350,6 @@ class Reader(pickle.Unpickler):
         return storage
 
 
-def _check_memory(content: bytes) -> None:
-    """Reject an index of the unpickler's memo that no pickle of this length needs: it allocates memory up to it."""
-    for opcode, argument, _ in pickletools.genops(content):
-        if opcode.name in {"PUT", "LONG_BINPUT"} and int(argument or 0) > len(content):
-            raise ValueError(f"the index {argument:,} in a pickle of {len(content):,} bytes")
-
-
 def load(content: bytes, where: str) -> Any:
     """The object in a pickle, with `Object`, `Strided` and `Distributed` in place of objects that are not plain data.
 
@@ -362,7 +358,7 @@ def load(content: bytes, where: str) -> Any:
         UserError: the pickle is damaged.
     """
     try:
-        _check_memory(content)
+        check_operations(content)
         return Reader(content).load()
     except ForbiddenName as error:
         error.where = where

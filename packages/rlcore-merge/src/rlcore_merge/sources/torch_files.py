@@ -23,6 +23,9 @@ _UTF8 = 0x800
 """The flag of a member with a UTF-8 name."""
 _ENCRYPTED = 0x1 | 0x40 | 0x2000
 
+_TENSORS, _CONTAINERS = (Strided, Distributed), (dict, list, tuple, set)
+_PLAIN = frozenset({int, float, str, bytes, bool, type(None)})
+
 
 class _Window(io.RawIOBase):
     """A range of a mapped file as a file object, which `zipfile` can search without copying the rest."""
@@ -121,11 +124,12 @@ def _has_tensors(value: Any, seen: set[int]) -> bool:
     waiting = [value]
     while waiting:
         each = waiting.pop()
-        if isinstance(each, Strided | Distributed):
+        if isinstance(each, _TENSORS):
             return True
-        if isinstance(each, Mapping | list | tuple | set) and id(each) not in seen:
+        if isinstance(each, _CONTAINERS) and id(each) not in seen:
             seen.add(id(each))
-            waiting.extend(each.values() if isinstance(each, Mapping) else each)
+            inside = each.values() if isinstance(each, dict) else each
+            waiting.extend(item for item in inside if type(item) not in _PLAIN)
     return False
 
 
