@@ -47,13 +47,14 @@ TAIL = """
 - `namespaces` checks the memory of all processes of a session together several times a second, so that a session can
   exceed it for a moment. The memory of each process is limited by the kernel.
 - `bubblewrap` and `landlock` check the size of all files of a session together several times a second. In these
-  backends, code can create neither processes nor threads, and it cannot change the modes, owners or times of files.
+  backends, code can create neither processes nor threads, it cannot change the modes, owners or times of files, and it
+  cannot send messages with `sendmsg`, whose descriptors would keep deleted files.
 - `landlock` has no namespaces. Code can see with `os.stat` whether a path of the host exists, its size and its times,
   where a symbolic link points, and what the host is called. In `bubblewrap` the same holds for the folders of other
   sessions. Contents of files cannot be read.
 - `http` limits what all processes of a session use together only as long as the code does not kill the process that
-  checks it, and does not write outside of its folder. Shared memory is not limited. Code that makes the service fail is
-  not scored.
+  checks it, and does not write outside of its folder. Neither shared memory nor deleted files in the queue of a socket
+  are limited. Code that makes the service fail is not scored.
 - As root, `landlock` runs code as an unprivileged user, or as root without capabilities if other users cannot read the
   interpreter.
 """

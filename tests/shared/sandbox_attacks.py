@@ -288,6 +288,16 @@ ATTACKS = (
         (REFUSED, STOPPED, STOPPED),
         http=STOPPED_HTTP,
     ),
+    Attack(
+        "Deleted files in the queue of a socket",
+        "import array, os, socket, time\nleft, right = socket.socketpair()\nfor number in range(20):\n"
+        "    with open('file', 'wb') as file:\n        file.write(b'x' * (1 << 20)); file.flush(); os.remove('file')\n"
+        "        rights = array.array('i', [file.fileno()])\n"
+        "        left.sendmsg([b'x'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])\n"
+        f"print({MADE!r}); time.sleep(5)",
+        same(REFUSED),
+        http=POSSIBLE,
+    ),
     Attack("Open files", "import os\nwhile True: os.open('/dev/null', 0)", same(REFUSED)),
     Attack(
         "Replaced functions of the capture",
@@ -332,7 +342,7 @@ ATTACKS = (
         "Descriptors for the host",
         "import os, socket\nhost = socket.socket(fileno=os.dup(3))\n"
         "socket.send_fds(host, [b'x'], [os.open('/dev/null', 0) for _ in range(20)])",
-        same(STOPPED),
+        (STOPPED, REFUSED, REFUSED),
         http=STOPPED_HTTP,
     ),
     Attack("Garbage on the connection", "import os\nos.write(3, b'x' * 100000)", same(STOPPED), http=STOPPED_HTTP),

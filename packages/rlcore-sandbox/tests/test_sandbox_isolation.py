@@ -35,7 +35,17 @@ ALLOW, KILL = 0x7FFF0000, 0x80000000
 OWN = 4321
 CALLS = {
     name: number
-    for table in ("FILES", "MEMORY", "PROCESS", "CONDITIONAL", "NEW_PROCESSES", "ATTRIBUTES", "REFUSED", "STREAMS")
+    for table in (
+        "FILES",
+        "MEMORY",
+        "PROCESS",
+        "CONDITIONAL",
+        "NEW_PROCESSES",
+        "ATTRIBUTES",
+        "REFUSED",
+        "STREAMS",
+        "DESCRIPTORS",
+    )
     for name, number in getattr(syscalls, table).items()
 }
 HEADERS = {
@@ -106,7 +116,7 @@ def test_a_session_without_namespaces_reaches_only_itself() -> None:
         assert decision(program, CALLS[name], OWN) == ALLOW, name
         for other in (1, OWN + 1, -1, -OWN):
             assert decision(program, CALLS[name], other) == refused(errno.EPERM), (name, other)
-    for name in ("fchmodat", "fchownat", "utimensat", "setxattr", "setsid"):
+    for name in ("fchmodat", "fchownat", "utimensat", "setxattr", "setsid", "sendmsg"):
         assert decision(program, CALLS[name]) == refused(errno.EPERM), name
 
 

@@ -65,7 +65,8 @@ def program(*, processes: bool, process_id: int) -> bytes:
         **syscalls.STREAMS,
     }
     refused = dict(syscalls.REFUSED)
-    (allowed if processes else refused).update(syscalls.NEW_PROCESSES | syscalls.ATTRIBUTES)
+    unchecked = syscalls.NEW_PROCESSES | syscalls.ATTRIBUTES | syscalls.DESCRIPTORS
+    (allowed if processes else refused).update(unchecked)
     conditional = _conditions(processes, process_id)
     for name, number in syscalls.CONDITIONAL.items():
         if name not in conditional:

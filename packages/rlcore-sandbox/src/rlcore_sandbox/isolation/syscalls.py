@@ -61,9 +61,13 @@ sched_get_priority_min 147 126, exit 60 93, exit_group 231 94, wait4 61 260, wai
 
 # Pairs of connected sockets, which reach no other process.
 STREAMS = _table("""
-recvfrom 45 207, recvmsg 47 212, sendto 44 206, sendmsg 46 211, shutdown 48 210, getsockopt 55 209,
+recvfrom 45 207, recvmsg 47 212, sendto 44 206, shutdown 48 210, getsockopt 55 209,
 getsockname 51 204, getpeername 52 205
 """)
+
+# A message can have descriptors. Deleted files in the queue of a socket are in no table of open files, so that only the
+# size of a file system of the session limits them.
+DESCRIPTORS = _table("sendmsg 46 211")
 
 # Allowed for some arguments; see `seccomp`.
 CONDITIONAL = _table("""
