@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
 from typing import Any
 
 KEY = "sk-a-key-that-nobody-may-see"
@@ -26,6 +27,8 @@ class Reply:
     after_s: float = 0.0
     drops: bool = False
     """Whether the connection is closed in the middle of the body."""
+    times: int = 1
+    """How often the response is sent, in one packet."""
 
 
 def reply(
@@ -99,14 +102,16 @@ class Endpoint:
             def give(self, answer: Reply) -> None:
                 if answer.after_s and endpoint.gone.wait(answer.after_s):
                     return
+                written, self.wfile = self.wfile, BytesIO()
                 self.send_response(answer.status)
                 for name, value in {"Content-Type": "application/json", **answer.headers}.items():
                     self.send_header(name.replace("_", "-"), value)
                 self.send_header("Content-Length", str(len(answer.body)))
                 self.end_headers()
+                head, self.wfile = self.wfile.getvalue(), written
                 body = answer.body[: len(answer.body) // 2] if answer.drops else answer.body
                 with suppress(OSError):  # who asked may not want to hear the rest
-                    self.wfile.write(body)
+                    self.wfile.write((head + body) * answer.times)
 
             def log_message(self, format: str, *arguments: Any) -> None:
                 """Say nothing."""

@@ -67,6 +67,25 @@ def test_answer_has_text_and_token_counts(endpoint: Endpoint) -> None:
     assert endpoint.keys == [None]
 
 
+def test_a_server_that_sends_two_responses_is_asked_again(endpoint: Endpoint) -> None:
+    def answered(body: dict[str, Any]) -> Reply:
+        told = reply(f"about {body['messages'][0]['content']}").body
+        return Reply(body=told, times=2 if len(endpoint.bodies) in (1, 3) else 1)
+
+    endpoint.answer = answered
+    endpoint.server.RequestHandlerClass.protocol_version = "HTTP/1.1"  # type: ignore[attr-defined]
+
+    async def go() -> None:
+        table = EndpointTable(model="m", base_url=[endpoint.url], max_retries=3)
+        async with ChatEndpoints(table) as client:
+            for number in range(4):
+                found = await client.ask([{"role": "user", "content": str(number)}], max_tokens=9)
+                assert found.text == f"about {number}"
+            assert client.retried == {"connection": 2}
+
+    asyncio.run(go())
+
+
 def test_key_comes_from_the_environment_alone(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_KEY", KEY)
     only(endpoint, api_key_env="MY_KEY", extra_body={"max_completion_tokens": 5, "think": False})

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import httpx2
 from rlcore.endpoints.answers import excerpt, without_key
+from rlcore.endpoints.surplus import one_response
 from rlcore.endpoints.waiting import backoff_s, retry_after_s
 from rlcore.errors import SandboxFailure
 from rlcore.json_files import parse_json
@@ -100,12 +101,13 @@ class SandboxService:
     async def _ask(self, body: Mapping[str, Any]) -> Ran:
         try:
             url = f"{self._config.base_url}/run_code"
-            async with self._http.stream("POST", url, json=body, timeout=None) as response:
-                data = bytearray()
-                async for chunk in response.aiter_bytes():
-                    data += chunk
-                    if len(data) > MOST_BYTES:
-                        return Ran(status="too long", stdout="", stderr="", files={})
+            with one_response():
+                async with self._http.stream("POST", url, json=body, timeout=None) as response:
+                    data = bytearray()
+                    async for chunk in response.aiter_bytes():
+                        data += chunk
+                        if len(data) > MOST_BYTES:
+                            return Ran(status="too long", stdout="", stderr="", files={})
         except httpx2.HTTPError as error:
             raise _Unusable(f"{type(error).__name__}: {excerpt(str(error))}") from error
         if response.status_code != 200:

@@ -17,6 +17,8 @@ from rlcore.plugins.loading import pip_line
 
 try:
     import httpx2
+
+    from rlcore.endpoints.surplus import one_response
 except ImportError:
     raise NotInstalledError("endpoints need httpx2", fix=pip_line(["rlcore-core[endpoints]"])) from None
 
@@ -107,7 +109,7 @@ class Connections:
         """Yield a client for one request. A single client would check all its connections for each request."""
         client = self._idle.pop() if self._idle else self._new_client()
         try:
-            with _failures():
+            with _failures(), one_response():
                 yield client
         finally:
             self._idle.append(client)
