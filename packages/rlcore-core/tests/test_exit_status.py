@@ -64,6 +64,19 @@ def test_stopped_run_reports_the_signal_and_is_not_finished(toy: Any, number: in
     assert list(Path("runs/mine/checkpoints").iterdir())
 
 
+@pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)])
+def test_run_with_closed_standard_streams_works_and_has_a_log(toy: Any, closed: tuple[int, ...]) -> None:
+    without = [sys.executable, "-m", "rlcore"]
+    redirections = " ".join(f"{number}>&-" for number in closed)
+    for arguments in (["run", "-p", "toy", "name=mine"], ["config", "show", "-p", "toy"]):
+        done = subprocess.run(
+            ["sh", "-c", f'exec "$@" {redirections}', "sh", *without, *arguments],
+            env=toy.environment(), capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert (done.returncode, done.stderr if 1 in closed else "") == (0, "")
+    assert "best " in Path("runs/mine/output.log").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_run_that_is_interrupted_twice_is_not_finished(toy: Any, number: int, status: int) -> None:
     process = start(toy, "run", "-p", "toy", "trainer.slow_s=60", "name=mine", "--json")

@@ -13,7 +13,7 @@ from rlcore.cli.interrupts import interrupts_handled
 from rlcore.cli.output import examples
 from rlcore.console.escaping import printable
 from rlcore.console.invocation import as_typed
-from rlcore.console.terminal import log_to_terminal, say
+from rlcore.console.terminal import log_to_terminal, open_standard_streams, say
 from rlcore.errors import (
     ComponentExitError,
     DivergenceError,
@@ -147,6 +147,7 @@ def _machine_failure(error: BaseException) -> UserError | None:
 
 def main() -> int:
     """Run the command line, and return the exit status."""
+    open_standard_streams()  # before any other file takes their descriptors
     with interrupts_handled():
         return exit_status(cli, "rlcore")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import os
 import shutil
 import sys
 import traceback
@@ -104,6 +105,18 @@ class LogHandler(logging.Handler):
             text = f"{record.msg} ({type(mistake).__name__}: {mistake})"
         error = record.exc_info[1] if record.exc_info else None
         say(text, *(traceback_lines(error) if error is not None else ()), err=True)
+
+
+def open_standard_streams() -> None:
+    """Replace closed standard streams by ``/dev/null``, so that no file of a run gets their descriptors."""
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_RDWR)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+            os.set_inheritable(number, True)
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
 
 
 def log_to_terminal() -> None:
