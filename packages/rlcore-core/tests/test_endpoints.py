@@ -21,7 +21,7 @@ pytest.importorskip("httpx2", reason="the extra endpoints is not installed")
 
 from chat_server import KEY, Endpoint, Reply, failing, free_port, reply
 from rlcore.endpoints import Answer, EndpointFailure, EndpointTable
-from rlcore.endpoints.answers import MOST_BYTES
+from rlcore.endpoints.answers import MOST_BYTES, without_key
 from rlcore.endpoints.client import ChatEndpoints
 from rlcore.endpoints.waiting import backoff_s, retry_after_s
 from rlcore.errors import UserError
@@ -98,6 +98,27 @@ def test_key_comes_from_the_environment_alone(endpoint: Endpoint, monkeypatch: p
     with pytest.raises(UserError, match="needs a key") as caught:
         ChatEndpoints(EndpointTable(model="m", base_url=["http://example.org/v1"]), keys="reward.0.")
     assert "reward.0.api_key_env" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("wrong key sk-proj-Ab3dEf6hIj9l", "wrong key **********"),
+        ("wrong key SK-PROJ-AB3DEF6HIJ9L, sk-proj-ab3def6hij9l", "wrong key **********, **********"),
+        ("wrong key sk-proj-Ab3d****, ****Ef6hIj9l", "wrong key **************, **************"),
+        ("wrong key ***b3dEf6hIj9l, dEf6hIj9 and Ef6hIj9", "wrong key *************, ********** and Ef6hIj9"),
+        ("wrong key sk-pr…", "wrong key **********…"),
+        ("\u0130 is no key, and the project is unknown", "\u0130 is no key, and the project is unknown"),
+    ],
+)
+def test_a_key_is_masked_in_part_and_in_another_case(said: str, shown: str) -> None:
+    assert without_key(said, "sk-proj-Ab3dEf6hIj9l") == shown
+
+
+def test_words_that_are_parts_of_a_key_are_shown_in_linear_time() -> None:
+    said = "the authentication of the project failed; "
+    assert without_key(said, "sk-authentication-4711") == said
+    assert without_key(said * 10_000, "sk-" + "authentication" * 1000 + "4711") == said * 10_000
 
 
 @pytest.mark.parametrize("status", [401, 403])

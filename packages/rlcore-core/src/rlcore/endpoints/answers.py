@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,9 @@ from rlcore.redaction import MASK
 LONGEST_EXCERPT = 300
 MOST_BYTES = 16 * 2**20
 """Maximum size of an answer in bytes."""
+PART = 8
+"""Characters of a part of a key that is recognised."""
+_LOWER = {ord(letter): letter.lower() for letter in string.ascii_uppercase}
 FULL = ("context_length_exceeded", "exceed_context_size", "maximum context length")
 
 
@@ -89,12 +93,31 @@ def excerpt(body: bytes | str) -> str:
 
 
 def without_key(text: str, key: str | None) -> str:
-    """Remove the key from a text, because endpoints may repeat a rejected key."""
-    if key:
-        text = text.replace(key, MASK)
-        for length in range(len(key) - 1, 3, -1):  # one that an excerpt's end has cut
-            text = text.replace(f"{key[:length]}…", f"{MASK}…")
-    return text
+    """Remove the key from a text, also in part and in another case, because endpoints may repeat a rejected key.
+
+    A part has at least `PART` characters, and is not only letters, which can be an ordinary word.
+    """
+    if not key:
+        return text
+    size = min(PART, len(key))
+    lowered, secret = text.translate(_LOWER), key.translate(_LOWER)
+    parts = {secret[start : start + size] for start in range(len(secret) - size + 1)}
+    shown, done, at = [], 0, 0
+    while at <= len(lowered) - size:
+        end = at
+        while lowered[end : end + size] in parts:
+            end += 1
+        if end > at:
+            end += size - 1
+            found = lowered[at:end]
+            if found == secret or not found.isalpha():
+                shown += [text[done:at], MASK]
+                done = end
+        at = max(end, at + 1)
+    masked = "".join([*shown, text[done:]])
+    for length in range(size - 1, 3, -1):  # one that an excerpt's end has cut
+        masked = masked.replace(f"{key[:length]}…", f"{MASK}…")
+    return masked
 
 
 def writable(text: str) -> str:
