@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -120,13 +121,69 @@ def test_a_saved_policy_keeps_all_weights_and_files(tmp_path: Path) -> None:
         ("temporal_ensemble_coeff", 0.01),
         ("chunk_size", "many"),
         ("normalization_mapping", {"STATE": "SQUARES"}),
+        ("normalization_mapping", 5),
+        ("n_action_steps", 99),
+        ("n_encoder_layers", 65_536),
+        *[("output_features", {"action": {"type": "ACTION", "shape": shape}}) for shape in ([10**12], [-4], [2, 2])],
+        *[
+            ("input_features", {name: {"type": "STATE", "shape": shape}})
+            for name, shape in (
+                ("observation.state", [-4]),
+                ("observation.state", [10**15]),
+                ("observation.images.top", [3, 10**15, 4]),
+                ("observation.images.top", [3, 4]),
+            )
+        ],
         ("input_features", {"observation.touch": {"type": "STATE", "shape": [3]}}),
     ],
 )
 def test_a_policy_that_cannot_be_computed_is_refused(key: str, value: object, tmp_path: Path) -> None:
     golden = folder_of("env", tmp_path)
     (tmp_path / "config.json").write_text(json.dumps(golden["config"] | {key: value}))
-    with pytest.raises(UserError):
+    with pytest.raises(UserError) as caught:
+        load_action_model(tmp_path)
+    assert caught.value.where == str(tmp_path / "config.json")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "found"),
+    [
+        ("observation.state.std", torch.tensor([1.0, -2.0, 0.5]), "-2.0"),
+        ("action.std", torch.ones(2, dtype=torch.int8), "int8"),
+    ],
+)
+def test_statistics_that_are_none_are_refused(name: str, value: Tensor, found: str, tmp_path: Path) -> None:
+    folder_of("env", tmp_path)
+    (file,) = tmp_path.glob("policy_preprocessor_*.safetensors")
+    save_file({**load_file(file), name: value}, file)
+    with pytest.raises(UserError, match=name.replace(".", r"\.")) as caught:
+        load_action_model(tmp_path)
+    assert found in str(caught.value.found)
+
+
+def test_weights_of_whole_numbers_are_refused(tmp_path: Path) -> None:
+    folder_of("env", tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    weights["model.action_head.bias"] = torch.ones(2, dtype=torch.int8)
+    save_file(weights, tmp_path / "model.safetensors")
+    with pytest.raises(UserError, match=r"action_head\.bias int8"):
+        load_action_model(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["smolvla", "pi0"])
+def test_weights_of_another_family_are_refused_at_once(kind: str, tmp_path: Path) -> None:
+    golden = folder_of("env", tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(golden["config"] | {"type": kind}))
+    with pytest.raises(UserError, match="another family"):
+        load_action_model(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "policy_preprocessor.json"])
+def test_a_pipe_in_a_published_folder_is_refused(name: str, tmp_path: Path) -> None:
+    folder_of("env", tmp_path)
+    (tmp_path / name).unlink()
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(UserError, match="pipe"):
         load_action_model(tmp_path)
 
 

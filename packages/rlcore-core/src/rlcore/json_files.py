@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 from rlcore.errors import UserError
 
@@ -53,9 +56,28 @@ def read_json(path: Path, *, limit: int = LARGEST_FILE) -> Any:
     return parse_json(read_text(path, limit=limit))
 
 
+def open_regular(path: Path) -> BinaryIO:
+    """Open a file to read its bytes. Opening a pipe, or reading it, may never end.
+
+    Raises:
+        OSError: it cannot be opened, or is not a regular file.
+    """
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(mode):
+            number = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
+            kind = "a folder" if stat.S_ISDIR(mode) else "a pipe, socket or device"
+            raise OSError(number, f"{kind}, not a regular file", str(path))
+        return open(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
 def read_text(path: Path, *, limit: int = LARGEST_FILE) -> str:
     """The text of a UTF-8 file without its byte order mark. Raises like `read_json`."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         data = file.read(limit + 1)
     if len(data) > limit:
         raise ValueError(f"more than {limit:,} bytes; the limit of this file")

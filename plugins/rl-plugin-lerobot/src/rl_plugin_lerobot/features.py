@@ -30,6 +30,8 @@ UNLIMITED = 1e6
 _PICTURES = ("observation.images.", "observation.image")
 """Starts of the names of pictures, as in ``observation.images.top`` and ``observation.image2``."""
 _SMALLEST = 1e-8
+LARGEST = 2**16
+"""Largest size of a feature."""
 _PAIRS = {
     "MEAN_STD": ("mean", "std"),
     "MIN_MAX": ("min", "max"),
@@ -64,6 +66,16 @@ class Features:
             raise unreadable(
                 f"no shapes of input and output features ({type(error).__name__})", folder / CONFIG
             ) from error
+        for name, shape in shapes.items():
+            axes = 3 if is_picture(name) else 1
+            if len(shape) != axes or not all(1 <= size <= LARGEST for size in shape):
+                allowed = "[channels, height, width]" if axes == 3 else "one number"
+                found = f"the shape {list(shape)}"[:200] + f" of {name}, instead of {allowed} from 1 to {LARGEST:,}"
+                raise unreadable(found, folder / CONFIG)
+        mapping = described.get("normalization_mapping") or {}
+        if not isinstance(mapping, Mapping):
+            found = f"normalization_mapping = {mapping!r:.80}, instead of a table such as {{'STATE': 'MEAN_STD'}}"
+            raise unreadable(found, folder / CONFIG)
         unknown = [name for name in shapes if name not in (STATE, ENVIRONMENT_STATE, ACTION) and not is_picture(name)]
         if unknown or ACTION not in shapes:
             raise UserError(
@@ -109,6 +121,12 @@ class Scale(nn.Module):
     def in_units(self, value: Tensor) -> Tensor:
         """Return the feature before its normalisation."""
         return value * self.spread + self.offset
+
+
+def check_steps(steps: int, chunk: int, path: Path) -> None:
+    """Raise `UserError` if more actions are executed than a chunk has."""
+    if steps > chunk:
+        raise unreadable(f"n_action_steps = {steps}, of at most {chunk} actions of a chunk (chunk_size)", path)
 
 
 def is_picture(name: str) -> bool:
@@ -199,6 +217,14 @@ def _scale(name: str, shape: tuple[int, ...], mode: str, found: Mapping[str, Ten
     if mode not in _PAIRS:
         raise unreadable(f"the normalisation {mode} of {name}", folder / CONFIG)
     first, second = (_statistic(f"{name}.{which}", size, found, folder) for which in _PAIRS[mode])
+    if bool((second < (0 if mode == "MEAN_STD" else first)).any()):
+        low, high = _PAIRS[mode]
+        raise UserError(
+            f"the statistic {name}.{high} must be at least {0 if mode == 'MEAN_STD' else low}",
+            found=f"{second.flatten().tolist()[:8]}",
+            where=str(folder),
+            fix=f"copy {PREPROCESSOR} and the files that it names into the folder",
+        )
     return _of_pair(mode, first, second)
 
 
@@ -211,8 +237,8 @@ def _of_pair(mode: str, first: Tensor, second: Tensor) -> Scale:
 
 def _statistic(name: str, size: tuple[int, ...], found: Mapping[str, Tensor], folder: Path) -> Tensor:
     value = found.get(name)
-    if value is None or value.shape != size or not bool(value.isfinite().all()):
-        what = "nothing" if value is None else f"a tensor {list(value.shape)}"
+    if value is None or value.shape != size or not value.is_floating_point() or not bool(value.isfinite().all()):
+        what = "nothing" if value is None else f"a tensor {list(value.shape)} of {value.dtype}"
         raise UserError(
             f"a published policy needs the statistic {name} with finite values {list(size)}",
             found=what,

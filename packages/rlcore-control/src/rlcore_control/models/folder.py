@@ -95,7 +95,7 @@ def _tensors(path: Path) -> dict[str, Tensor]:
 
 
 def check_weights(weights: Mapping[str, Tensor], own: Mapping[str, Tensor], path: Path) -> None:
-    """Raise `UserError` if a weight of a file is missing, unknown, of another size, or not finite."""
+    """Raise `UserError` if a weight of a file is missing, unknown, of another size or kind, or not finite."""
     report = [
         _listed("missing", [name for name in own if name not in weights]),
         _listed("unexpected", [name for name in weights if name not in own]),
@@ -105,6 +105,14 @@ def check_weights(weights: Mapping[str, Tensor], own: Mapping[str, Tensor], path
                 f"{name} {list(weights[name].shape)} instead of {list(own[name].shape)}"
                 for name in own
                 if name in weights and own[name].shape != weights[name].shape
+            ],
+        ),
+        _listed(
+            "of another kind",
+            [
+                f"{name} {str(weights[name].dtype).removeprefix('torch.')} instead of numbers with a fraction"
+                for name in own
+                if name in weights and own[name].is_floating_point() and not weights[name].is_floating_point()
             ],
         ),
     ]

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from rlcore.errors import UserError
+from rlcore.json_files import refuse_special_files
 from rlcore.plugins.loading import pip_line
 from rlcore.plugins.registry import Registry
 from rlcore.specs import ActionModelSpec
@@ -26,6 +27,8 @@ def load_action_model(folder: Path) -> ActionModel:
         UserError: the folder is not that of a policy, or a file is missing or damaged, or the weights are not those of
             the configuration.
     """
+    if folder.is_dir():
+        refuse_special_files(folder)
     described = read_config(folder)
     if described.get("model_type") == KIND:
         return _vla(described, folder)

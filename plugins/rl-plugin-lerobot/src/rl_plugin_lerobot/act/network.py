@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from rl_plugin_lerobot.act.resnet import CHANNELS, ResNet
 
 Size = Annotated[int, Field(ge=1, le=2**16)]
+Layers = Annotated[int, Field(ge=1, le=1000)]
 
 
 class ActConfig(BaseModel):
@@ -29,8 +30,8 @@ class ActConfig(BaseModel):
     dim_model: Annotated[int, Field(ge=4, le=2**16, multiple_of=4)] = 512
     n_heads: Size = 8
     dim_feedforward: Size = 3200
-    n_encoder_layers: Size = 4
-    n_decoder_layers: Size = 1
+    n_encoder_layers: Layers = 4
+    n_decoder_layers: Layers = 1
     latent_dim: Size = 32
     pre_norm: bool = False
     feedforward_activation: str = "relu"

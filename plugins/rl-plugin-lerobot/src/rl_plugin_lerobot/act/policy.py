@@ -31,6 +31,7 @@ from rl_plugin_lerobot.features import (
     ENVIRONMENT_STATE,
     STATE,
     Features,
+    check_steps,
     is_statistic,
     scales,
 )
@@ -60,12 +61,14 @@ class ActPolicy(ActionModel):
         self._sizes = [shapes[name][0] if name in shapes else 0 for name in (STATE, ENVIRONMENT_STATE)]
         self._cameras = self._features.pictures
         self._spaces = self._features.spaces()
-        self.act = Act(self._config, *self._sizes, pictures=bool(self._cameras), actions=self._spaces.actions)
+        with torch.device("meta"):  # no memory is used before the weights are known to fit
+            skeleton = self._network()
         self._kept = {
             name: one for name, one in weights.items() if name.startswith(_TRAINING_ONLY) or is_statistic(name)
         }
         own = {name.removeprefix(_PREFIX): one for name, one in weights.items() if name not in self._kept}
-        check_weights(own, self.act.state_dict(), folder / WEIGHTS)
+        check_weights(own, skeleton.state_dict(), folder / WEIGHTS)
+        self.act = self._network()
         self.act.load_state_dict(own)
         self._scales = scales(described, self._features, folder, weights)
         self.scales = nn.ModuleList(self._scales.values())
@@ -75,6 +78,9 @@ class ActPolicy(ActionModel):
         size = (self.chunk, self._spaces.actions)
         self.log_std_HA = nn.Parameter(_stored(folder, size))
 
+    def _network(self) -> Act:
+        return Act(self._config, *self._sizes, pictures=bool(self._cameras), actions=self._spaces.actions)
+
     @property
     def spaces(self) -> Spaces:
         """See `ActionModel.spaces`."""
@@ -83,7 +89,7 @@ class ActPolicy(ActionModel):
     @property
     def chunk(self) -> int:
         """The number of actions of a chunk that the policy executes; it predicts more."""
-        return min(self._config.n_action_steps, self._config.chunk_size)
+        return self._config.n_action_steps
 
     @property
     def features(self) -> int:
@@ -183,6 +189,7 @@ def _config(described: Mapping[str, Any], folder: Path) -> ActConfig:
         config = ActConfig.model_validate(described)
     except ValueError as error:
         raise unreadable(f"{type(error).__name__}: {error}".replace("\n", " "), folder / CONFIG) from error
+    check_steps(config.n_action_steps, config.chunk_size, folder / CONFIG)
     problems = {
         "vision_backbone": config.vision_backbone not in BLOCKS,
         "replace_final_stride_with_dilation": config.replace_final_stride_with_dilation,

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 from rlcore.errors import UserError
 from rlcore.json_files import read_json
-from rlcore_control.models.folder import CONFIG, unreadable
+from rlcore_control.models.folder import CONFIG, WEIGHTS, unreadable
 from rlcore_control.models.spaces import Spaces
 from torch import Tensor
 
@@ -20,6 +20,7 @@ from rl_plugin_lerobot.features import (
     STATE,
     Features,
     Scale,
+    check_steps,
     has_statistics,
     scales,
 )
@@ -135,6 +136,12 @@ def read_settings(folder: Path) -> Settings:
         raise unreadable(f"{type(error).__name__}: {error}".replace("\n", " "), path) from error
 
 
+def check_family(weights: Mapping[str, Tensor], part: str, folder: Path) -> None:
+    """Raise `UserError` at once if no weight has a name with a part that all folders of a family have."""
+    if not any(part in name for name in weights):
+        raise unreadable(f"weights of another family of policies: no name has {part}", folder / WEIGHTS)
+
+
 def check_padding(state: int, actions: int, sizes: FlowSizes, path: Path) -> None:
     """Raise `UserError` if a state or an action has more values than the network."""
     if state > sizes.max_state_dim or actions > sizes.max_action_dim:
@@ -203,6 +210,7 @@ def lerobot_folder(
             where=str(folder / SETTINGS),
             fix=f"leave only noise_level in {SETTINGS}",
         )
+    check_steps(sizes.n_action_steps or 1, sizes.chunk_size, folder / CONFIG)
     known = has_statistics(described, features, folder, weights)
     found, spaces = scales(described, features, folder, weights, known=known), features.spaces()
     cameras = {name: size for name, size in spaces.cameras.items() if not name.startswith(EMPTY_CAMERA)}
@@ -216,7 +224,7 @@ def lerobot_folder(
         sizes=sizes,
         steps=steps,
         spaces=Spaces(state=spaces.state, cameras=cameras, low_A=spaces.low_A, high_A=spaces.high_A),
-        chunk=min(sizes.n_action_steps or sizes.chunk_size, sizes.chunk_size),
+        chunk=sizes.n_action_steps or sizes.chunk_size,
         settings=settings,
         scales=own,
         keeps_statistics=known,

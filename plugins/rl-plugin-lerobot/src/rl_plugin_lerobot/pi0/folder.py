@@ -17,7 +17,7 @@ from rlcore_control.models.folder import CONFIG, unreadable
 from rlcore_control.models.spaces import Spaces
 from torch import Tensor
 
-from rl_plugin_lerobot.features import UNLIMITED, Scale
+from rl_plugin_lerobot.features import UNLIMITED, Scale, check_steps
 from rl_plugin_lerobot.flow.folder import (
     MOST_LAYERS,
     SETTINGS,
@@ -116,6 +116,7 @@ def read_transformers(described: Mapping[str, Any], folder: Path) -> FlowFolder:
         high_A=(UNLIMITED,) * settings.actions,
     )
     check_padding(settings.state, settings.actions, sizes, folder / SETTINGS)
+    check_steps(settings.n_action_steps or 1, sizes.chunk_size, folder / SETTINGS)
     found = {name: _identity(size) for name, size in (("state", settings.state), ("action", settings.actions))}
     for name, given in (settings.normalisation or {}).items():
         if not len(given.offset) == len(given.spread) == len(found[name].offset):
@@ -127,7 +128,7 @@ def read_transformers(described: Mapping[str, Any], folder: Path) -> FlowFolder:
         sizes=sizes,
         steps=sizes.num_inference_steps,
         spaces=spaces,
-        chunk=min(settings.n_action_steps or sizes.chunk_size, sizes.chunk_size),
+        chunk=settings.n_action_steps or sizes.chunk_size,
         settings=settings,
         scales=found | {name: _identity(1) for name in settings.cameras},
         keeps_statistics=settings.normalisation is not None,

@@ -12,6 +12,7 @@ from rlcore.errors import UserError
 from rlcore_control.models.folder import CONFIG, WEIGHTS, check_weights, read_tensors, unreadable
 from torch import Tensor
 
+from rl_plugin_lerobot.flow.folder import check_family
 from rl_plugin_lerobot.flow.names import Names
 from rl_plugin_lerobot.flow.policy import FlowPolicy, copied_files
 from rl_plugin_lerobot.flow.prompt import Prompt
@@ -30,6 +31,7 @@ def read_pi0(described: Mapping[str, Any], folder: Path) -> FlowPolicy:
     """
     weights = read_tensors(folder / WEIGHTS)
     lerobot = "input_features" in described
+    check_family(weights, "action_in_proj.", folder)
     known = read_lerobot(described, weights, folder) if lerobot else read_transformers(described, folder)
     vocabulary = int(known.config.vlm_config.text_config.vocab_size)
     prompt = Prompt(folder, length=known.sizes.tokenizer_max_length, vocabulary=vocabulary, source=_TOKENIZER)

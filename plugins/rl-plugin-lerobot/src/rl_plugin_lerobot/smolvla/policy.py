@@ -11,7 +11,7 @@ import torch
 from rlcore_control.models.folder import CONFIG, WEIGHTS, check_weights, read_tensors, unreadable
 from torch import Tensor
 
-from rl_plugin_lerobot.flow.folder import FlowFolder
+from rl_plugin_lerobot.flow.folder import FlowFolder, check_family
 from rl_plugin_lerobot.flow.names import Names
 from rl_plugin_lerobot.flow.policy import FlowPolicy, copied_files
 from rl_plugin_lerobot.flow.prompt import Prompt
@@ -44,6 +44,7 @@ def read_smolvla(described: Mapping[str, Any], folder: Path) -> FlowPolicy:
             that rlcore does not compute.
     """
     weights = read_tensors(folder / WEIGHTS)
+    check_family(weights, "vlm_with_expert.", folder)
     known = read_lerobot(described, weights, folder)
     sizes = known.sizes
     assert isinstance(sizes, Sizes)
