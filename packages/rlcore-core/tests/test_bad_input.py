@@ -64,10 +64,11 @@ def test_deep_nesting_is_rejected(rlcore: Call) -> None:
     assert "cannot read deep.json" in done.err
 
 
-def test_run_with_damaged_records_can_be_resumed(rlcore: Call) -> None:
+@pytest.mark.parametrize("environment", ["{", '{"versions": 5, "plugins": [], "python": {}}'])
+def test_run_with_damaged_records_can_be_resumed(rlcore: Call, environment: str) -> None:
     assert rlcore("run", "-p", "toy", "name=mine").status == 0
     run = Path("runs/mine")
-    (run / "environment.json").write_text("{", encoding="utf-8")
+    (run / "environment.json").write_text(environment, encoding="utf-8")
     with (run / "metrics.jsonl").open("a", encoding="utf-8") as file:
         file.write('{"other": 1}\n{"step"')
     done = rlcore("run", "--resume", run, "trainer.steps=4")

@@ -235,12 +235,13 @@ def test_images_are_read_from_paths_uris_and_pil(tmp_path: Path) -> None:
     assert decoded(encode_image(Image.new("RGB", (56, 56), "red"))).getpixel((5, 5)) == (255, 0, 0)
 
 
-@pytest.mark.parametrize("path", ["../secret.png", "/etc/passwd", "missing.png", "link.png", "."])
+@pytest.mark.parametrize("path", ["../secret.png", "/etc/passwd", "missing.png", "link.png", "loop.png", "."])
 def test_paths_that_leave_the_folder_or_are_no_files_are_rejected(path: str, tmp_path: Path) -> None:
     folder = tmp_path / "images"
     folder.mkdir()
     (tmp_path / "secret.png").write_bytes(b"secret")
     (folder / "link.png").symlink_to(tmp_path / "secret.png")
+    (folder / "loop.png").symlink_to("loop.png")
     with pytest.raises(DataError):
         encode_image(path, folder=folder)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import tempfile
 import time
 from collections.abc import Callable
@@ -23,9 +24,10 @@ from rlcore.config.messages import ProblemsError
 from rlcore.config.origins import MAX_DEPTH, MAX_OVERRIDES, MAX_VALUES
 from rlcore.config.schema import Table
 from rlcore.config.tables import validate_options
-from rlcore.errors import ConfigError, DataError
+from rlcore.errors import ConfigError, DataError, UserError
 from rlcore.json_files import MAX_DEPTH as JSON_DEPTH
 from rlcore.json_files import check_depth, json_lines, parse_json, read_json, to_line
+from rlcore.runs.records import read_groups
 
 Call = Callable[..., Any]
 SECONDS = 10.0
@@ -52,6 +54,7 @@ def nested(depth: int) -> str:
         ("a.toml", f"a = {nested(MAX_DEPTH + 1)}"),
         ("a.toml", f"[{'.'.join(['a'] * 2000)}]\nb = 1"),
         ("a.toml", "a = " + "[" * 50_000),
+        ("a.toml", f"[reward.{'9' * 5000}]\nweight = 1"),
         ("a.yaml", "a: " + "9" * 5000),
         ("a.yaml", f"a: {10**24}"),
         ("a.yaml", f"a: {nested(MAX_DEPTH + 1)}"),
@@ -62,7 +65,10 @@ def test_unusable_value_of_a_file_is_rejected(name: str, text: str) -> None:
         layer_of(name, text)
 
 
-@pytest.mark.parametrize("override", [f"a={10**24}", f"a={nested(40)}", ".".join(["a"] * 5000) + "=1"])
+@pytest.mark.parametrize(
+    "override",
+    [f"a={10**24}", f"a={nested(40)}", ".".join(["a"] * 5000) + "=1", f"reward.{'9' * 5000}.weight=1"],
+)
 def test_unusable_value_of_an_override_is_rejected(override: str) -> None:
     with pytest.raises(ConfigError):
         override_layers([override])
@@ -109,6 +115,29 @@ def test_file_of_many_bytes_is_rejected_unread(suffix: str, tmp_path: Path) -> N
         file_layer(path)
     assert raised.value.where == str(path)
     assert time.monotonic() - started < SECONDS
+
+
+@pytest.mark.parametrize("text", ["a: [1]\n" * 60_000, f"a: [{'1, ' * 300_000}1]"], ids=["lines", "values"])
+def test_yaml_of_many_lines_or_values_is_rejected_before_it_is_read(text: str, tmp_path: Path) -> None:
+    pytest.importorskip("yaml", reason="pyyaml is not installed: pip install 'rlcore-core[yaml]'")
+    file = tmp_path / "large.yaml"
+    file.write_text(text, encoding="utf-8")
+    start = time.process_time()
+    with pytest.raises(ConfigError, match="too large"):
+        file_layer(file)
+    assert time.process_time() - start < SECONDS / 2
+
+
+@pytest.mark.parametrize("read", [read_json, file_layer, lambda path: list(read_groups(path))])
+def test_a_pipe_is_rejected_without_reading_it(read: Call, tmp_path: Path) -> None:
+    os.mkfifo(pipe := tmp_path / "pipe.toml")
+    with pytest.raises((OSError, UserError), match="pipe"):
+        read(pipe)
+
+
+def test_more_rows_than_there_can_be_are_rejected(rlcore: Call) -> None:
+    done = rlcore("data", "show", "toy", "-n", str(10**24))
+    assert (done.status, "2147483647" in done.err) == (2, True), done.err
 
 
 def test_too_many_overrides_are_rejected() -> None:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.config.adapters import Given
+from rlcore.json_files import read_text
 
 from rlcore_compat.tables import Refused, Several, Words
 from rlcore_compat.vocabulary import foreign_value
@@ -156,7 +157,7 @@ def rows(words: Words, *, otherwise: str) -> int:
 
 def _rows_of(path: Path, name: str, otherwise: str) -> int:
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_text(path)
         found = json.loads(text) if path.suffix.lower() == ".json" else [x for x in text.split("\n") if x.strip()]
     except FileNotFoundError:
         raise Refused(f"cannot count the rows of {name}: there is no file {path}", of=name) from None

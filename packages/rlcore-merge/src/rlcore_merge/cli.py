@@ -80,7 +80,7 @@ class MergeCommand(click.Command):
 @click.option("--lora-alpha", type=float, help="Alpha of an adapter, if the checkpoint does not record it.")
 @click.option("--allow-zero-delta", is_flag=True, help="Accept an adapter that changes nothing.")
 @click.option(
-    "--threads", type=click.IntRange(min=1), help="Number of threads. Default: the number of cores, at most 8."
+    "--threads", type=click.IntRange(1, 1024), help="Number of threads. Default: the number of cores, at most 8."
 )
 @click.option(
     "--upload", "--hf_upload_path", "repository", metavar="REPO", help="Upload the result to the Hugging Face Hub."

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.errors import DataError, NotInstalledError
-from rlcore.json_files import json_lines, parse_json, read_json
+from rlcore.json_files import json_lines, open_regular, parse_json, read_json
 from rlcore.plugins.loading import pip_line
 from rlcore.types import Message
 
@@ -144,7 +144,7 @@ def _json(path: Path) -> Iterator[tuple[str, object]]:
 
 def _jsonl(path: Path) -> Iterator[tuple[str, object]]:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             for number, line in json_lines(file):
                 where, text = f"{path}, line {number}", line.decode("utf-8")
                 try:

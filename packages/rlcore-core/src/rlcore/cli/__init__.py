@@ -140,6 +140,8 @@ def _machine_failure(error: BaseException) -> UserError | None:
     """An error of the file system as bad input, whichever library raised it; None for other errors."""
     if isinstance(error, OSError) and error.errno in MACHINE_ERRORS:
         return UserError(str(error), fix=MACHINE_ERRORS[error.errno])
+    if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop"):  # of pathlib, before Python 3.13
+        return UserError(str(error), fix=MACHINE_ERRORS[errno.ELOOP])
     if isinstance(error, Exception) and is_full_disk(error):
         return UserError(str(error).splitlines()[0], fix=FREE_DISK_SPACE)
     return None

@@ -32,6 +32,9 @@ from rlcore.session.datasets import checked_dataset
 from rlcore.session.exits import exits_reported
 from rlcore.types import Demonstration, Task, media_hash, to_json
 
+MOST_ROWS = 2**31 - 1
+"""Limit of the number of rows to show."""
+
 
 @click.group(
     short_help="Prepare and inspect data.",
@@ -142,7 +145,7 @@ _command(
 )
 @click.argument("source", metavar="FILE|RUN|NAME")
 @click.argument("options", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("-n", "count", default=3, show_default=True, type=click.IntRange(min=1), help="Number of rows.")
+@click.option("-n", "count", default=3, show_default=True, type=click.IntRange(1, MOST_ROWS), help="Number of rows.")
 @click.option("--split", default="train", show_default=True, help="Split of a dataset.")
 @click.option(
     "--images",

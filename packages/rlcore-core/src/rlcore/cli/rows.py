@@ -18,7 +18,7 @@ from rlcore.console.wording import counted
 from rlcore.data.row_images import COLUMNS, ImageReader
 from rlcore.errors import DataError, NotInstalledError, RlcoreError, WriteError
 from rlcore.images.encoding import decode_image, open_image
-from rlcore.json_files import json_lines, parse_json, read_json
+from rlcore.json_files import json_lines, open_regular, parse_json, read_json
 from rlcore.plugin_calls import value_text
 from rlcore.runs.records import BlobStore, blobs_of, group_from_json
 from rlcore.types import to_json
@@ -57,7 +57,7 @@ def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
             rows = tree if isinstance(tree, list) else [tree]
             yield from (row if isinstance(row, dict) else {"value": row} for row in rows)
             return
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+        with open_regular(path) as raw, gzip.open(raw) if path.suffix == ".gz" else raw as file:
             for number, line in json_lines(file):
                 yield _json_row(line, f"{path}:{number}")
     except (OSError, EOFError, ValueError, zlib.error) as error:

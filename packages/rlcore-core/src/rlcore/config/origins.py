@@ -11,6 +11,7 @@ from typing import Any
 
 from rlcore.config.messages import Problem, ProblemsError
 from rlcore.errors import ConfigError, NotInstalledError
+from rlcore.json_files import open_regular
 from rlcore.plugins.loading import pip_line
 
 KeyPath = tuple[str, ...]
@@ -20,6 +21,10 @@ MAX_BYTES = 1_000_000
 """Limit of a configuration file."""
 MAX_VALUES = 10_000
 """Limit of values per source. Nested aliases of YAML can expand a few lines to more values than fit in memory."""
+MAX_LINES = 20_000
+"""Limit of lines of a file. Reading YAML takes a millisecond for a few of them."""
+MAX_KEY = 1_000
+"""Limit of the characters of a key."""
 MAX_DEPTH = 32
 """Limit of nested tables and lists."""
 MAX_OVERRIDES = 1_000
@@ -52,7 +57,7 @@ def read_text(path: Path) -> str:
         ConfigError: the file is missing, too large, or cannot be read.
     """
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             data = file.read(MAX_BYTES + 1)
         text = data.decode("utf-8").replace("\r\n", "\n")
     except FileNotFoundError:
@@ -64,6 +69,8 @@ def read_text(path: Path) -> str:
         raise ConfigError(f"cannot read the configuration file {path}", found=str(error), fix=fix) from None
     if len(data) > MAX_BYTES:
         raise too_large(str(path), f"more than {MAX_BYTES:,} bytes")
+    if (lines := text.count("\n")) > MAX_LINES:
+        raise too_large(str(path), f"{lines:,} lines, of at most {MAX_LINES:,}")
     return text
 
 
@@ -154,7 +161,7 @@ def parse_yaml(text: str, name: str) -> tuple[dict[str, Any], dict[KeyPath, int]
             fix=f"{pip_line(['rlcore-core[yaml]'])}   (or convert the file to TOML)",
         ) from None
     try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        node = yaml.compose(text, Loader=_limited(yaml.SafeLoader, name))
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         found, fix = " ".join(str(error).split()), "correct the file; quote texts with special characters"
         raise ConfigError(f"{name} is not valid YAML", found=found, where=name, fix=fix) from None
@@ -216,6 +223,21 @@ def parse_yaml(text: str, name: str) -> tuple[dict[str, Any], dict[KeyPath, int]
     return tree, lines
 
 
+def _limited(loader: type[Any], name: str) -> type[Any]:
+    """A loader of YAML that stops at more nodes than there can be: each value has a key."""
+
+    class Limited(loader):  # type: ignore[misc]
+        nodes = 0
+
+        def compose_node(self, *arguments: Any) -> Any:
+            self.nodes += 1
+            if self.nodes > 2 * MAX_VALUES:
+                raise too_large(name, f"more than {MAX_VALUES:,} values")
+            return super().compose_node(*arguments)
+
+    return Limited
+
+
 def _is_plain(node: Any) -> bool:
     """Whether a node has a standard tag. Dates and similar values are read as strings."""
     kinds = {"str", "int", "float", "bool", "null", "timestamp", "value", "merge", "seq", "map"}
@@ -243,6 +265,10 @@ def check_tree(tree: Mapping[str, Any], origin: Callable[[KeyPath], str], *, nam
     for count, (path, value) in enumerate(_walk(tree)):
         if count > MAX_VALUES:
             raise too_large(name, f"more than {MAX_VALUES:,} values")
+        if path and len(path[-1]) > MAX_KEY:
+            found = f"{len(path[-1]):,} characters that begin with {path[-1][:40]!r}"
+            fix = "correct the key"
+            raise ConfigError(f"a key has at most {MAX_KEY:,} characters", found=found, where=name, fix=fix)
         if len(path) > MAX_DEPTH:
             fix = "remove levels"
             raise ConfigError(

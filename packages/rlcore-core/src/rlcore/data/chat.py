@@ -18,7 +18,7 @@ from rlcore.console.wording import counted
 from rlcore.data.chat_rows import conversation, images_in, short
 from rlcore.data.row_images import ImageReader
 from rlcore.errors import DataError
-from rlcore.json_files import json_lines, parse_json, read_text
+from rlcore.json_files import json_lines, open_regular, parse_json, read_text
 from rlcore.types import Demonstration, Task, ToolSchema, thaw
 
 _BETWEEN = re.compile(r"[\s,]*")
@@ -163,7 +163,7 @@ def _rows(path: Path) -> Iterator[tuple[Path, int, Any]]:
 
 
 def _jsonl(path: Path) -> Iterator[tuple[int, Any]]:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         for number, line in json_lines(file):
             text = line.decode("utf-8")
             try:

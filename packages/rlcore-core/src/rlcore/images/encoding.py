@@ -206,7 +206,7 @@ def _from_file(path: Path, folder: Path | None) -> bytes:
         if not place.is_file():
             raise DataError("an image must be a file", found="another kind of path", where=str(place))
         return place.read_bytes()
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: links in a loop, before Python 3.13
         found = (isinstance(error, OSError) and error.strerror) or str(error)
         raise DataError("an image cannot be read", found=found, where=str(place)[:300]) from None
 

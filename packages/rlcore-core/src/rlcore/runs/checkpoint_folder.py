@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.errors import UserError
+from rlcore.json_files import read_json
 
 FORMAT = 2
 MANIFEST = "manifest.json"
@@ -125,7 +126,7 @@ def _of_sizes(folder: Path, sizes: dict[str, int]) -> dict[str, str]:
 
 def _has_first_format(folder: Path) -> bool:
     try:
-        return bool(json.loads((folder / PROGRESS).read_text(encoding="utf-8"))["format"] == 1)
+        return bool(read_json(folder / PROGRESS)["format"] == 1)
     except _READ_ERRORS:
         return False
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from pathlib import Path
 
@@ -26,7 +27,7 @@ def best_checkpoint(run: Path) -> Path | None:
     If it does not point to a complete checkpoint: the one with the highest evaluation accuracy, or reward if there is
     no accuracy; the later one of equals; None if none was evaluated.
     """
-    linked = (run / "checkpoints" / "best").resolve()
+    linked = Path(os.path.realpath(run / "checkpoints" / "best"))  # which accepts links in a loop
     for path in checkpoints_of(run):
         if path.resolve() == linked:
             return path

@@ -40,6 +40,7 @@ from rlcore.config.origins import KeyPath, parse_toml, read_text
 from rlcore.config.resolved import Resolved
 from rlcore.config.write import toml_text
 from rlcore.errors import UserError
+from rlcore.json_files import read_json
 from rlcore.redaction import mask_arguments
 from rlcore.runs.checkpoints import (
     best_checkpoint,
@@ -156,8 +157,8 @@ class RunDirectory:
             UserError: a file cannot be written or moved.
         """
         try:
-            known = json.loads((self.path / "environment.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError):
+            known = read_json(self.path / "environment.json")
+        except (OSError, ValueError):
             known = None
         here = surroundings(list(asked.argv))
         # damaged values are ignored: they are only used to report changed versions

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.console.wording import counted
+from rlcore.json_files import open_regular
 
 STEPS_COVERED = "steps_covered"
 """Metric of trainers that do not log every step: the number of steps up to a line's own that the line describes."""
@@ -17,7 +18,10 @@ Line = tuple[dict[str, Any] | None, bytes]
 
 def metrics_lines(path: Path) -> list[Line]:
     """The lines of a ``metrics.jsonl``, including damaged ones; empty if there is no file."""
-    content = path.read_bytes() if path.exists() else b""
+    content = b""
+    if path.exists():
+        with open_regular(path) as file:
+            content = file.read()
     return [(_parsed(raw), raw) for raw in content.split(b"\n") if raw]
 
 

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 from rlcore.atomic_files import sweep, told, whole
 from rlcore.errors import DataError
-from rlcore.json_files import json_lines, parse_json
+from rlcore.json_files import json_lines, open_regular, parse_json
 from rlcore.plugin_calls import value_text
 from rlcore.redaction import without_known
 from rlcore.types import Group, Task, Trajectory, from_json, media_hash, to_json
@@ -179,7 +179,7 @@ def read_groups(path: Path) -> Iterator[Group]:
     """
     blobs = blobs_of(path)
     try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+        with open_regular(path) as raw, gzip.open(raw) if path.suffix == ".gz" else raw as file:
             for number, line in json_lines(file):
                 try:
                     data = parse_json(line)

@@ -70,6 +70,9 @@ def changed_versions(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[st
             changes.append(f"{text} {then[key]} → {now.get(key)}")
     for table in ("versions", "plugins"):
         old, new = then.get(table, {}), now[table]
+        if not isinstance(old, Mapping):
+            changes.append(f"{table} of environment.json cannot be read: {old!r:.40}")
+            continue
         for name in sorted({*old, *new}):
             if old.get(name) != new.get(name):
                 changes.append(f"{name} {old.get(name, 'absent')} → {new.get(name, 'absent')}")

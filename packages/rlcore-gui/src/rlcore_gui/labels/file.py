@@ -18,7 +18,7 @@ from typing import Any
 
 from rlcore.atomic_files import whole
 from rlcore.errors import DataError, UserError
-from rlcore.json_files import json_lines, parse_json, to_line
+from rlcore.json_files import json_lines, open_regular, parse_json, to_line
 
 from rlcore_gui.labels.prompt import StepLabels
 from rlcore_gui.prepare.pseudo_labels import Key
@@ -113,7 +113,7 @@ class LabelFile:
         if not self.path.exists():
             return 0
         lines = 0
-        with _told(self.path), self.path.open("rb") as file, _lines_told(self.path):
+        with _told(self.path), open_regular(self.path) as file, _lines_told(self.path):
             for number, line in json_lines(file):
                 lines += 1
                 try:

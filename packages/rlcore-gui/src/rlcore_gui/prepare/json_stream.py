@@ -15,7 +15,7 @@ import ijson
 import numpy as np
 import orjson
 from rlcore.errors import DataError
-from rlcore.json_files import MAX_DEPTH, TOO_DEEP
+from rlcore.json_files import MAX_DEPTH, TOO_DEEP, open_regular
 
 BLOCK = 1 << 16
 """Bytes that are read at a time."""
@@ -50,7 +50,7 @@ def items(path: Path, *, read: Callable[[int], object] | None = None) -> Iterato
             surrogate. Names the place.
     """
     try:
-        file = path.open("rb")
+        file = open_regular(path)
     except (OSError, ValueError) as error:  # a null character in the name is a ValueError
         raise _unreadable(path, error) from None
     with file:

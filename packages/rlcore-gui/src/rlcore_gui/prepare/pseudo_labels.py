@@ -18,7 +18,7 @@ from typing import Any
 
 import orjson
 from rlcore.errors import DataError
-from rlcore.json_files import json_lines, parse_json
+from rlcore.json_files import json_lines, open_regular, parse_json
 
 Key = tuple[str, int]
 """The id of an episode as text, and the index of a step."""
@@ -45,7 +45,7 @@ class PseudoLabels:
         self._numbers: dict[str, dict[int, int]] = {}
         """By episode and step, the number of the last label in ``_starts`` and ``_sizes``."""
         try:
-            with path.open("rb") as file:
+            with open_regular(path) as file:
                 for _, line in json_lines(file):
                     self._add(line, file.tell() - len(line))
                 self._bytes: mmap.mmap | bytes = b""

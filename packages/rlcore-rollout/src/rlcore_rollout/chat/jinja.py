@@ -12,6 +12,8 @@ from typing import Any
 
 from rlcore.contracts import ToolCallParser
 from rlcore.errors import UserError
+from rlcore.json_files import read_text
+from rlcore.models.config_file import MAX_BYTES
 from rlcore.types import Message, ToolSchema
 
 from rlcore_rollout.chat.chatml_tools import chatml_tools
@@ -170,8 +172,8 @@ class TemplateFormat(CompletionReader):
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        return read_text(path, limit=MAX_BYTES)
+    except (OSError, ValueError) as error:
         raise UserError(
             "the chat template cannot be read", found=str(error), where=str(path), fix="model.chat_template=FILE"
         ) from error

@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 import torch
 from rlcore.atomic_files import beside, flush, sweep
 from rlcore.errors import UserError, WriteError
+from rlcore.json_files import read_json
 from rlcore.runs.checkpoint_folder import check_checkpoint, write_manifest
 from safetensors import SafetensorError
 
@@ -153,12 +154,12 @@ def read(folder: Path, *, map_location: torch.device) -> Restored:
     check_checkpoint(folder, checksums=False)
     name = "trainer.json"
     try:
-        saved = json.loads((folder / name).read_text(encoding="utf-8"))["progress"]
+        saved = read_json(folder / name)["progress"]
         progress = Progress(**{**saved, "best_score": tuple(saved["best_score"])})
         name = "optimiser.pt"
         state = torch.load(folder / name, map_location=map_location, weights_only=True)
         name = COLLECTION
-        collection = json.loads((folder / name).read_text(encoding="utf-8")) if (folder / name).is_file() else {}
+        collection = read_json(folder / name) if (folder / name).is_file() else {}
     except (OSError, EOFError, RuntimeError, ValueError, KeyError, TypeError, pickle.UnpicklingError) as error:
         found = f"{name}: {type(error).__name__}"
         fix = "resume from another folder in checkpoints/"

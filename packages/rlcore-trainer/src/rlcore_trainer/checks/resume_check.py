@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlcore.checks import Finding, failure_of
 from rlcore.errors import UserError
+from rlcore.json_files import read_json
 from rlcore.runs.directory import config_layer
 
 from rlcore_trainer.algorithms.config import KlConfig
@@ -40,7 +40,7 @@ def check(run: RunSession, critic: CriticConfig, kl: KlConfig) -> Iterator[Findi
 def _in_warm_up(checkpoint: Path) -> bool:
     """Return whether a checkpoint is of an unfinished warm-up, after which the reference is copied."""
     with suppress(OSError, ValueError, LookupError, TypeError):
-        return json.loads((checkpoint / "trainer.json").read_text(encoding="utf-8"))["progress"]["warmup"] is not None
+        return read_json(checkpoint / "trainer.json")["progress"]["warmup"] is not None
     return False
 
 

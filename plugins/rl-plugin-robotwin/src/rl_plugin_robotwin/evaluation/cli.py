@@ -39,9 +39,7 @@ INPUTS = "sampler.inputs."
 @click.option("--workers", type=click.IntRange(1, 1024), default=1, show_default=True, help="Processes.")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for results.json and videos.")
 @click.option("--videos", type=click.IntRange(0, 100_000), default=0, help="Episodes of each task with an MP4 video.")
-@click.option(
-    "--executed", type=click.IntRange(1, 100_000), help="Executed actions of each chunk. Default: all."
-)
+@click.option("--executed", type=click.IntRange(1, 100_000), help="Executed actions of each chunk. Default: all.")
 @click.option("--checkout", help="Folder of RoboTwin. Default: the variable RLCORE_ROBOTWIN.")
 @click.option("--python", help="Interpreter with RoboTwin's libraries. Default: this one.")
 def evaluate(words: tuple[str, ...], **given: Any) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rlcore import DataError
-from rlcore.json_files import check_depth, json_lines, parse_json, read_json
+from rlcore.json_files import check_depth, json_lines, open_regular, parse_json, read_json
 
 from rl_plugin_visual_search.data.rows import Reason, UnusableRow
 
@@ -99,7 +99,7 @@ def _json(path: Path) -> Iterator[tuple[int, Any]]:
 
 
 def _jsonl(path: Path) -> Iterator[tuple[int, Any]]:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         for number, line in json_lines(file):
             try:
                 yield number, parse_json(line.decode("utf-8"))
