@@ -9,6 +9,7 @@ import os
 import shutil
 import ssl
 import subprocess
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -415,6 +416,14 @@ def test_connection_that_the_server_closed_is_not_used_again(endpoint: Endpoint)
             return client.requests
 
     assert asyncio.run(go()) == 3
+
+
+def test_answer_of_many_values_is_not_parsed(endpoint: Endpoint) -> None:
+    endpoint.answers = [Reply(body=b"[" + b"[]," * 5_000_000 + b"0]")]
+    start = time.process_time()
+    (found,) = ask(endpoint, max_retries=0)
+    assert "not JSON" in str(found)
+    assert time.process_time() - start < 2
 
 
 @pytest.mark.parametrize("compressed", [False, True])

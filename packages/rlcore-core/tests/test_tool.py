@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rlcore.episodes.threads import run_in_thread
 from rlcore.episodes.tool import Tool, ToolError, ToolResult, shorten, tool
-from rlcore.errors import EnvironmentFailure, UserError
+from rlcore.errors import EnvironmentFailure, ToolFailure, UserError
 from rlcore.types import Message, Task, freeze
 
 if TYPE_CHECKING:
@@ -26,6 +26,19 @@ def call(made: Tool, **arguments: object) -> ToolResult:
 
 def parameters(function: Any) -> dict[str, Any]:
     return tool(function).schema.as_json()["function"]["parameters"]
+
+
+@pytest.mark.parametrize("value", [[[]] * 5_000_000, {"a": [[[0] * 1000] * 1000] * 1000}], ids=["many", "shared"])
+def test_a_value_of_too_many_items_fails_at_once(value: Any) -> None:
+    @tool
+    def answer() -> object:
+        """Answer."""
+        return value
+
+    start = time.process_time()
+    with pytest.raises(ToolFailure, match="more than 200,000 items"):
+        call(answer)
+    assert time.process_time() - start < 2
 
 
 def test_schema_has_openai_function_form_with_docstring_texts() -> None:

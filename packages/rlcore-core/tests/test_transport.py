@@ -257,6 +257,22 @@ def test_only_data_is_sent() -> None:
             encode(value, Parts())
 
 
+@pytest.mark.parametrize(
+    "text", [b"[" + b"[]," * 5_000_000 + b"0]", b"[" * 1_000_000, b"[" + b"0," * 8_000_000 + b"0]"]
+)
+def test_texts_of_too_many_values_are_rejected_before_they_are_parsed(text: bytes) -> None:
+    start = time.process_time()
+    with pytest.raises(messages.BrokenMessage, match="limit is 500000"):
+        messages.unpack_text(memoryview(text))
+    assert time.process_time() - start < 1
+
+
+def test_values_that_are_too_many_are_not_sent() -> None:
+    with pytest.raises(ValueError, match="limit is 500000"):
+        messages.pack([[]] * 500_000)
+    assert messages.pack(["[],"] * 100_000)
+
+
 def test_damaged_values_are_rejected() -> None:
     damaged = [
         {"$": "bytes", "at": 4, "size": 8},

@@ -18,6 +18,8 @@ LARGEST_FILE = 1_000_000_000
 """Limit in bytes of a file that is read as a whole. Larger data belongs in a .jsonl file, which is read by line."""
 MAX_DEPTH = 100
 """Limit of nested lists and objects."""
+MOST_VALUES = 500_000
+"""Limit of the brackets and commas in an answer of a service, which bounds its values: a million take seconds."""
 TOO_DEEP = f"more than {MAX_DEPTH} nested lists and objects"
 
 
@@ -27,6 +29,17 @@ class ReadsLines(Protocol):
     def readline(self, size: int, /) -> bytes:
         """The next line, or its first ``size`` bytes."""
         ...
+
+
+def parse_answer(body: bytes) -> Any:
+    """The value of a JSON text that a service sent, which is parsed in the event loop.
+
+    Raises:
+        ValueError: as `parse_json`, or it has too many values.
+    """
+    if body.count(b",") + body.count(b"[") + body.count(b"{") > MOST_VALUES:
+        raise ValueError(f"more than {MOST_VALUES:,} brackets and commas")
+    return parse_json(body)
 
 
 def parse_json(text: str | bytes) -> Any:

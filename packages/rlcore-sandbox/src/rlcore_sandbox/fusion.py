@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from rlcore import event_loop
 from rlcore.errors import DataError, NotInstalledError, SandboxFailure, UserError
 from rlcore.images.encoding import check_image
-from rlcore.json_files import parse_json
+from rlcore.json_files import parse_answer
 from rlcore.types import CodeResult, SandboxLimits, SandboxSupport
 
 from rlcore_sandbox.config import HttpSandboxConfig
@@ -239,7 +239,7 @@ def _why_not_ready(ran: Ran, timeout_s: float) -> str:
 
 
 def _object(data: bytes | None) -> dict[str, Any]:
-    found = parse_json(data or b"null")
+    found = parse_answer(data or b"null")
     if not isinstance(found, dict):
         raise ValueError("no result")
     return found

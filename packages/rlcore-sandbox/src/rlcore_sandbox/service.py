@@ -18,7 +18,7 @@ from rlcore.endpoints.answers import excerpt, without_key
 from rlcore.endpoints.surplus import one_response
 from rlcore.endpoints.waiting import backoff_s, retry_after_s
 from rlcore.errors import SandboxFailure
-from rlcore.json_files import parse_json
+from rlcore.json_files import parse_answer
 
 from rlcore_sandbox.config import HttpSandboxConfig
 
@@ -124,7 +124,7 @@ def _ran(data: bytes) -> Ran:
         _Unusable: it is none, or says that the service failed.
     """
     try:
-        answer = parse_json(data)
+        answer = parse_answer(data)
     except ValueError:
         answer = None
     status, ran = (answer.get("status"), answer.get("run_result")) if isinstance(answer, dict) else (None, None)

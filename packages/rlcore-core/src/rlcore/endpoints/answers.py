@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlcore.endpoints.failures import EndpointFailure
-from rlcore.json_files import parse_json
+from rlcore.json_files import parse_answer
 from rlcore.redaction import MASK
 
 LONGEST_EXCERPT = 300
@@ -40,7 +40,7 @@ def read_answer(body: bytes) -> Answer:
         EndpointFailure: the body is not a response, or the endpoint withheld its answer.
     """
     try:
-        data = parse_json(body)
+        data = parse_answer(body)
     except ValueError:
         raise EndpointFailure(f"the endpoint's answer is not JSON: {excerpt(body)}") from None
     choices = data.get("choices") if isinstance(data, dict) else None
@@ -67,7 +67,7 @@ def read_answer(body: bytes) -> Answer:
 def error_said(body: bytes) -> tuple[str, str]:
     """The endpoint's own message about an error, and its code."""
     try:
-        data = parse_json(body)
+        data = parse_answer(body)
     except ValueError:
         return excerpt(body), ""
     inner = data.get("error", data) if isinstance(data, dict) else data

@@ -21,7 +21,7 @@ from rlcore.endpoints.pace import Pace
 from rlcore.endpoints.servers import Server, Servers
 from rlcore.endpoints.waiting import backoff_s, retry_after_s
 from rlcore.errors import UserError
-from rlcore.json_files import parse_json
+from rlcore.json_files import parse_answer
 
 FIRST_WAIT_S = 30.0
 """Maximum time that other requests wait for the result of the first one."""
@@ -266,7 +266,7 @@ class ChatEndpoints:
         """The models of an endpoint; None when it does not list them."""
         try:
             response = await self._connections.get(f"{server.url}/models", self._models_timeout_s)
-            return [str(model["id"]) for model in parse_json(response.body)["data"]] if response.is_success else None
+            return [str(model["id"]) for model in parse_answer(response.body)["data"]] if response.is_success else None
         except Exception:  # only an error's fix depends on it
             return None
 

@@ -43,6 +43,10 @@ from rlcore.errors import EnvironmentFailure, SandboxFailure, ToolFailure, UserE
 from rlcore.plugin_calls import error_text, is_interrupt
 from rlcore.types import FrozenDict, Task, ToolSchema, freeze, thaw
 from rlcore.types.checking import flaw_in_numbers, is_finite
+from rlcore.types.frozen import has_more_items
+
+MOST_ITEMS = 200_000
+"""Items in a value that a tool returns. Writing it as text blocks the other episodes, for a quarter of a second."""
 
 
 class ToolError(Exception):
@@ -153,6 +157,8 @@ class Tool:
             text = shorten(answer.text, self.max_characters)
             return ToolResult(text, images=answer.images, status=answer.status, reward=answer.reward, info=answer.info)
         if not isinstance(answer, str):
+            if has_more_items(answer, MOST_ITEMS):
+                raise ToolFailure(f"{self.named} returned a value with more than {MOST_ITEMS:,} items")
             try:
                 answer = json.dumps(thaw(answer), ensure_ascii=False)
             except (TypeError, ValueError, RecursionError) as error:

@@ -51,6 +51,19 @@ def freeze(value: Any) -> Any:
     return value
 
 
+def has_more_items(value: Any, most: int) -> bool:
+    """Whether the lists and mappings in a value have more items together. Shared ones count each time."""
+    waiting, count = [value], 0
+    while waiting:
+        one = waiting.pop()
+        inside = one.values() if isinstance(one, MAPPINGS) else one if isinstance(one, (list, tuple)) else ()
+        count += len(inside)
+        if count > most:
+            return True
+        waiting += [item for item in inside if not isinstance(item, SCALARS)]
+    return False
+
+
 def thaw(value: Any) -> Any:
     """Return plain dicts and lists, the inverse of `freeze`."""
     if isinstance(value, SCALARS):

@@ -17,6 +17,8 @@ HEADER = struct.Struct("!4sHIIQ")
 """Magic, version, bytes of the text, bytes of the inline arrays, bytes of the shared arrays."""
 LONGEST_TEXT = 16 * 2**20
 """Limit of the JSON text in bytes."""
+MOST_VALUES = 500_000
+"""Limit of the brackets and commas of a JSON text, which bounds its values: reading them blocks the other threads."""
 MOST_INLINE = 64 * 2**10
 """Limit of the arrays within a message in bytes. Larger ones are shared."""
 MOST_SHARED = 2**30
@@ -62,6 +64,8 @@ def pack(value: Any, buffers: Iterable[tuple[int, Any]] = (), inline: int = 0, s
     text = json.dumps(value).encode("ascii")
     if len(text) > LONGEST_TEXT:
         raise ValueError(f"a message has {len(text)} bytes of text, the limit is {LONGEST_TEXT}")
+    if _most_values(text) > MOST_VALUES:
+        raise ValueError(f"a message has {_most_values(text)} brackets and commas, the limit is {MOST_VALUES}")
     length = aligned(len(text))
     start = HEADER.size + length
     message = bytearray(start + inline)
@@ -70,6 +74,11 @@ def pack(value: Any, buffers: Iterable[tuple[int, Any]] = (), inline: int = 0, s
     for offset, data in buffers:
         message[start + offset : start + offset + len(data)] = data
     return message
+
+
+def _most_values(text: bytes) -> int:
+    """At least the number of values in a JSON text. Brackets and commas inside its strings count, too."""
+    return text.count(b",") + text.count(b"[") + text.count(b"{")
 
 
 def unpack_header(data: bytes | bytearray | memoryview) -> Header:
@@ -97,9 +106,12 @@ def unpack_text(data: Any) -> Any:
     """The value of a JSON text.
 
     Raises:
-        BrokenMessage: it is not JSON.
+        BrokenMessage: it is not JSON, or has too many values.
     """
+    text = bytes(data)
+    if _most_values(text) > MOST_VALUES:
+        raise BrokenMessage(f"a message with {_most_values(text)} brackets and commas, the limit is {MOST_VALUES}")
     try:
-        return json.loads(str(data, "ascii"))
+        return json.loads(str(text, "ascii"))
     except (ValueError, RecursionError) as error:
         raise BrokenMessage(f"a message whose text is not JSON: {str(error)[:200]}") from None
