@@ -6,6 +6,7 @@ import asyncio
 import os
 import resource
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -17,6 +18,7 @@ import pytest
 from image_files import picture
 from rlcore.errors import SandboxFailure
 from rlcore.types import CodeResult, SandboxLimits
+from rlcore_sandbox import support
 from rlcore_sandbox.local import LocalSandbox, LocalSession
 from rlcore_sandbox.starting import ZygoteProcess
 
@@ -341,6 +343,55 @@ def test_a_killed_zygote_is_a_failure_and_is_replaced(backend: str) -> None:
     assert len(started) >= 3
     assert ends(started)
     assert after.value == "2"
+
+
+@pytest.mark.parametrize("queued", [False, True])
+@pytest.mark.parametrize("backend", ["namespaces", "landlock"])
+def test_a_session_that_opens_just_after_the_zygote_was_killed_has_another_one(backend: str, queued: bool) -> None:
+    async def whole() -> CodeResult:
+        sandbox = LocalSandbox(backend, LIMITS)
+        before = children(os.getpid())
+        try:
+            await (await sandbox.open()).close()
+            (zygote,) = children(os.getpid()) - before
+            os.kill(zygote, signal.SIGSTOP if queued else signal.SIGKILL)
+            opening = asyncio.ensure_future(sandbox.open())
+            await asyncio.sleep(0.05 if queued else 0)
+            os.kill(zygote, signal.SIGKILL)  # before it reads the request
+            (found,) = await results_in(await opening, "1")
+            return found
+        finally:
+            await sandbox.close()
+
+    assert asyncio.run(whole()).value == "1"
+
+
+HOST = """
+import asyncio, os, signal, sys
+from rlcore.types import SandboxLimits
+from rlcore_sandbox.local import LocalSandbox
+async def whole():
+    session = await LocalSandbox(sys.argv[1], SandboxLimits()).open()
+    await session.run("print(1, file=open('file', 'w'))")
+    os.kill(os.getpid(), signal.SIGKILL)
+asyncio.run(whole())
+"""
+
+
+@pytest.mark.parametrize("backend", ["namespaces", "bubblewrap", "landlock"])
+def test_a_killed_host_leaves_nothing_in_the_temporary_folder(backend: str) -> None:
+    if reason := getattr(support, backend)().reason:
+        pytest.skip(f"{backend}: {reason}")
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)  # sessions of another user pass through it
+        done = subprocess.run(
+            [sys.executable, "-c", HOST, backend], env={**os.environ, "TMPDIR": folder}, check=False, timeout=60
+        )
+        assert done.returncode == -signal.SIGKILL
+        deadline = time.monotonic() + 20
+        while (left := os.listdir(folder)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert left == []
 
 
 def test_closing_the_sandbox_ends_everything() -> None:

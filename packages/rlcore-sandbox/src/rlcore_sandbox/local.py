@@ -92,17 +92,28 @@ class LocalSession:
         Raises:
             SandboxFailure: it does not start.
         """
+        if not await self._started():  # the zygote has ended this moment
+            await self._started(last=True)
+
+    async def _started(self, *, last: bool = False) -> bool:
+        """Start the process. False if its zygote has ended, unless this is the last attempt."""
         zygote = await self._sandbox.zygote()
         try:
             process = SessionProcess(zygote, self._limits)
-        except SandboxFailure:  # it has ended this moment
-            process = SessionProcess(await self._sandbox.zygote(), self._limits)
+        except SandboxFailure:
+            if last:
+                raise
+            return False
         try:
             await process.start(self._images)
-        except BaseException:
+        except BaseException as error:
             await process.close()
-            raise
+            if last or not (isinstance(error, SandboxFailure) and process.zygote_ended):
+                raise
+            zygote.lose()
+            return False
         self._process = process
+        return True
 
     async def run(self, code: str) -> CodeResult:
         """Run a cell; see `rlcore.contracts.SandboxSession`. Images are numbered on after a restart.

@@ -98,8 +98,13 @@ class SessionProcess:
         Raises:
             SandboxFailure: because the zygote has ended.
         """
-        if self._ended.done() and not self._ended.result():
+        if self.zygote_ended:
             raise _zygote_ended()
+
+    @property
+    def zygote_ended(self) -> bool:
+        """Whether it has ended with its zygote, which therefore did not report its end."""
+        return self._ended.done() and not self._ended.result()
 
     async def start(self, images: Sequence[bytes]) -> None:
         """Send the initial images, and wait until it is ready.

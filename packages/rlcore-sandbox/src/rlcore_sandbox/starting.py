@@ -26,6 +26,8 @@ MODULE = "rlcore_sandbox.inside.zygote"
 KEPT_VARIABLES = ("HOME", "XDG_CACHE_HOME", "LD_LIBRARY_PATH", "TMPDIR")
 """Variables that the imports may need, such as for matplotlib's cache of fonts. Sessions do not see them."""
 LOG_CHARACTERS = 2000
+REMOVE = 'exec 3<&0; { read -r _ <&3; for _ in 1 2 3 4 5; do rm -rf -- "$1" && exit; sleep 1; done; } &'
+"""Waits in the background for the end of a pipe, and removes a folder, in which a session may still write."""
 
 
 class ZygoteProcess:
@@ -37,6 +39,7 @@ class ZygoteProcess:
 
     def __init__(self, backend: str, limits: SandboxLimits) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="rlcore-sandbox-"))
+        self._life = _removed_with_this_process(self._folder)
         self._log = self._folder / "zygote.log"
         self._sessions = create_sessions_folder(self._folder)
         self._lock = threading.Lock()
@@ -55,7 +58,7 @@ class ZygoteProcess:
             self._process = started.result()
         except SandboxFailure:
             self._control.close()
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._remove()
             raise
         first = {"backend": backend, "limits": asdict(limits), "folder": str(self._sessions)}
         try:
@@ -138,7 +141,17 @@ class ZygoteProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self._remove()
+
+    def lose(self) -> None:
+        """Do not use it again: it has ended, which this process may not have noticed yet."""
+        self._unreachable = True
+
+    def _remove(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
+        if self._life >= 0:
+            os.close(self._life)
+            self._life = -1
 
     def _send(self, message: dict[str, str], descriptors: list[int] | None = None) -> None:
         try:
@@ -146,6 +159,30 @@ class ZygoteProcess:
         except OSError as error:
             self._unreachable = True
             raise SandboxFailure(f"the process that starts sandboxes has ended ({error}){self.log()}") from None
+
+
+def _removed_with_this_process(folder: Path) -> int:
+    """Have a folder removed when this process has ended, however it ends: by a process that waits for that.
+
+    Returns: the descriptor whose end it waits for, -1 on a machine without a shell
+    """
+    reading, writing = os.pipe()
+    try:
+        subprocess.run(
+            ["/bin/sh", "-c", REMOVE, "sh", str(folder)],
+            stdin=reading,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={"PATH": os.defpath},
+            start_new_session=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        os.close(writing)
+        return -1
+    finally:
+        os.close(reading)
+    return writing
 
 
 def create_sessions_folder(parent: Path) -> Path:
