@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import pty
 import signal
 import subprocess
 import sys
@@ -48,7 +50,7 @@ def start(toy: Any, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 143)])
 def test_stopped_run_reports_the_signal_and_is_not_finished(toy: Any, number: int, status: int) -> None:
     process = start(toy, "run", "-p", "toy", "trainer.steps=50", "trainer.slow_s=0.3", "name=mine", "--json")
     assert process.stderr is not None
@@ -75,6 +77,32 @@ def test_run_with_closed_standard_streams_works_and_has_a_log(toy: Any, closed: 
         )  # fmt: skip
         assert (done.returncode, done.stderr if 1 in closed else "") == (0, "")
     assert "best " in Path("runs/mine/output.log").read_text(encoding="utf-8")
+
+
+def test_run_whose_terminal_is_closed_writes_a_checkpoint(toy: Any) -> None:
+    options = ["trainer.steps=50", "trainer.slow_s=0.5", "name=mine"]
+    command = [sys.executable, "-m", "rlcore", "run", "-p", "toy", *options]
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execve(sys.executable, command, toy.environment())
+    seen = b""
+    while b"STEP" not in seen:
+        seen += os.read(terminal, 1000)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 143
+    assert list(Path("runs/mine/checkpoints").iterdir())
+
+
+def test_run_ignores_a_closed_terminal_if_it_is_told_to(toy: Any) -> None:
+    process = subprocess.Popen(
+        ["nohup", sys.executable, "-m", "rlcore", "run", "-p", "toy", "trainer.slow_s=0.3", "--json"],
+        env=toy.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stderr is not None
+    assert any(line == "STEP\n" for line in process.stderr)
+    process.send_signal(signal.SIGHUP)
+    process.communicate(timeout=60)
+    assert process.returncode == 0
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -106,7 +106,7 @@ Exit status:
   1    it failed while it ran, a check failed, or nothing could be scored
   2    bad input: nothing was started
   70   an unexpected exception, which is a bug
-  130  interrupted (SIGINT); 143  terminated (SIGTERM)"""
+  130  interrupted (SIGINT); 143  terminated (SIGTERM, SIGHUP)"""
 """The last lines of the help; ``docs/exit-status.md`` explains them."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,7 +18,7 @@ from rlcore.cli.layering import Layered, Prepared, Request
 from rlcore.cli.output import print_json
 from rlcore.config.layers import PYTHON
 from rlcore.console.invocation import as_typed
-from rlcore.console.terminal import say, traceback_lines
+from rlcore.console.terminal import leave_closed_terminal, say, traceback_lines
 from rlcore.console.wording import counted
 from rlcore.contracts import Trainer
 from rlcore.errors import DivergenceError, EngineError, ProcessError, UserError, WriteError
@@ -29,7 +30,7 @@ from rlcore.runs.directory import (
     checkpoints_of,
 )
 from rlcore.runs.output import Output
-from rlcore.session.exits import interruption, status_of, stops_handled
+from rlcore.session.exits import ENDS, interruption, status_of, stops_handled
 from rlcore.session.memory import MemoryEstimate, estimate_memory, peak_line
 from rlcore.session.processes import Processes, world_size
 from rlcore.session.resuming import resumed_lines
@@ -239,12 +240,14 @@ def resume_command(request: Request, path: Path) -> str:
 
 
 def _stopping(job: RunSession) -> Callable[[int, FrameType | None], None]:
-    """The first SIGINT or SIGTERM asks the trainer to stop after its step, the second interrupts."""
+    """The first SIGINT, SIGTERM or SIGHUP asks the trainer to stop after its step, the second interrupts."""
 
     def handle(number: int, frame: FrameType | None) -> None:
         if job.stop_requested:
             raise interruption(number)
-        job.request_stop(number)
+        if number == signal.SIGHUP:
+            leave_closed_terminal()
+        job.request_stop(signal.SIGTERM if number in ENDS else number)
         job.say("stopping  after this step, with a checkpoint; interrupt again to stop immediately")
 
     return handle

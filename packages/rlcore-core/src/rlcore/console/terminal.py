@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import math
 import os
+import select
 import shutil
 import sys
 import traceback
@@ -142,8 +144,26 @@ def _plain(value: Any) -> Any:
 def _write(stream: TextIO, text: str) -> None:
     _progress_line.clear()
     try:
-        stream.write(text)
-    except UnicodeEncodeError:
-        encoding = stream.encoding or "ascii"
-        stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
-    stream.flush()
+        try:
+            stream.write(text)
+        except UnicodeEncodeError:
+            encoding = stream.encoding or "ascii"
+            stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        stream.flush()
+    except OSError as error:
+        if error.errno != errno.EIO or not leave_closed_terminal():
+            raise
+
+
+def leave_closed_terminal() -> bool:
+    """Write to ``/dev/null`` in place of a terminal that was closed. Whether one was."""
+    left = False
+    for descriptor in (1, 2):
+        poll = select.poll()
+        poll.register(descriptor, select.POLLOUT)
+        if any(state & (select.POLLHUP | select.POLLERR) for _, state in poll.poll(0)):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, descriptor)
+            os.close(nowhere)
+            left = True
+    return left

@@ -1,4 +1,4 @@
-"""Early ends of a run: SIGINT and SIGTERM during a block, and components that would end the process."""
+"""Early ends of a run: SIGINT, SIGTERM and SIGHUP during a block, and components that would end the process."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
+from rlcore.console.terminal import leave_closed_terminal
 from rlcore.errors import ComponentExitError
 from rlcore.plugin_calls import Interrupt
 
@@ -26,20 +27,22 @@ def exits_reported() -> Iterator[None]:
 
 
 Handler = Callable[[int, FrameType | None], None]
-STOPS = (signal.SIGINT, signal.SIGTERM)
+ENDS = (signal.SIGTERM, signal.SIGHUP)
+"""Signals of a batch system, and of a terminal that closes."""
+STOPS = (signal.SIGINT, *ENDS)
 
 
 class Terminated(Interrupt):
-    """SIGTERM, raised where the process was: work is undone and closed as after SIGINT."""
+    """SIGTERM or SIGHUP, raised where the process was: work is undone and closed as after SIGINT."""
 
 
 def interruption(number: int) -> Interrupt:
     """The exception of a signal."""
-    return Terminated() if number == signal.SIGTERM else Interrupt()
+    return Terminated() if number in ENDS else Interrupt()
 
 
 def status_of(error: BaseException | None) -> int:
-    """The exit status after an interruption: 143 for SIGTERM, else 130."""
+    """The exit status after an interruption: 143 for SIGTERM and SIGHUP, else 130."""
     return 128 + (signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT)
 
 
@@ -52,21 +55,25 @@ def stops_handled(handle: Handler, numbers: Sequence[signal.Signals] = STOPS) ->
 
 @contextmanager
 def terminations_raised() -> Iterator[None]:
-    """Raise `Terminated` for SIGTERM inside the block, so that engines and files are closed."""
+    """Raise `Terminated` for SIGTERM and SIGHUP inside the block, so that engines and files are closed."""
     owner = os.getpid()
 
     def handle(number: int, frame: FrameType | None) -> None:
         if os.getpid() != owner:  # a child process, which ends as it would without this handler
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
+        if number == signal.SIGHUP:
+            leave_closed_terminal()
         raise Terminated
 
-    with _handled(handle, signal.SIGTERM):
+    with _handled(handle, *ENDS):
         yield
 
 
 @contextmanager
 def _handled(handle: Handler, *numbers: signal.Signals) -> Iterator[None]:
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # as with nohup: the process outlives the terminal
+        numbers = tuple(number for number in numbers if number != signal.SIGHUP)
     try:
         before = {number: signal.signal(number, handle) for number in numbers}
     except ValueError:  # not the main thread, so the caller keeps the handlers

@@ -72,8 +72,8 @@ def launch(run: RunSession, arguments: Sequence[str]) -> Processes | Start:
 def start(arguments: Sequence[str], count: int) -> int:
     """Run ``rlcore`` with these arguments in ``count`` processes, and return the exit status of the main process.
 
-    SIGINT and SIGTERM are forwarded once to each process. If a process fails, the others get some time to notice, and
-    are then stopped.
+    SIGINT, SIGTERM and SIGHUP are forwarded once to each process. If a process fails, the others get some time to
+    notice, and are then stopped.
     """
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
