@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         CommandSpec,
         ConfigAdapterSpec,
         DatasetSpec,
+        DiagnosisSpec,
         EngineSpec,
         EnvironmentSpec,
         ModelBuilderSpec,
@@ -117,9 +118,9 @@ _HOMES = {
     " RlcoreError SandboxFailure ToolFailure UserError",
     "hookspecs": "hookimpl hookspec",
     "plugins.registry": "Registry",
-    "specs": "CONTRACT_VERSION AlgorithmSpec ChatFormatSpec CheckSpec CommandSpec DatasetSpec ConfigAdapterSpec"
-    " EngineSpec EnvironmentSpec SamplerSpec ModelBuilderSpec RecipeSpec RewardSpec SandboxSpec Spec StrategySpec"
-    " ToolParserSpec ToolSpec TrackerSpec TrainerSpec",
+    "specs": "CONTRACT_VERSION AlgorithmSpec ChatFormatSpec CheckSpec CommandSpec DatasetSpec DiagnosisSpec"
+    " ConfigAdapterSpec EngineSpec EnvironmentSpec SamplerSpec ModelBuilderSpec RecipeSpec RewardSpec SandboxSpec Spec"
+    " StrategySpec ToolParserSpec ToolSpec TrackerSpec TrainerSpec",
     "episodes.context": "EpisodeContext",
     "episodes.tool": "ToolError ToolResult tool",
     "episodes.tool_environment": "ToolEnvironment",
@@ -148,6 +149,7 @@ __all__ = [
     "Dataset",
     "DatasetSpec",
     "Demonstration",
+    "DiagnosisSpec",
     "Engine",
     "EngineError",
     "EngineSpec",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         CommandSpec,
         ConfigAdapterSpec,
         DatasetSpec,
+        DiagnosisSpec,
         EnvironmentSpec,
         ModelBuilderSpec,
         RecipeSpec,
@@ -84,6 +85,11 @@ def rlcore_commands() -> Iterable[CommandSpec]:  # type: ignore[empty-body]
 @hookspec
 def rlcore_checks() -> Iterable[CheckSpec]:  # type: ignore[empty-body]
     """Register checks for ``rlcore doctor``."""
+
+
+@hookspec
+def rlcore_diagnoses() -> Iterable[DiagnosisSpec]:  # type: ignore[empty-body]
+    """Register rules about why a run does not learn. They apply to all runs, and print only when they hold."""
 
 
 @hookspec

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from rlcore.specs import CheckSpec, DatasetSpec, TrackerSpec
+from collections.abc import Iterable
+
+from rlcore.hookspecs import hookimpl
+from rlcore.specs import CheckSpec, DatasetSpec, DiagnosisSpec, TrackerSpec
 
 rlcore_specs = [
     TrackerSpec(
@@ -52,3 +55,11 @@ rlcore_specs = [
     CheckSpec(id="disk", target="rlcore.doctor:disk", summary="Disk space and permissions for runs."),
     CheckSpec(id="plugins", target="rlcore.doctor:plugins", summary="State of the installed plugins."),
 ]
+
+
+@hookimpl
+def rlcore_diagnoses() -> Iterable[DiagnosisSpec]:
+    """Why a run does not learn."""
+    from rlcore.diagnosis.rules import RULES
+
+    return RULES

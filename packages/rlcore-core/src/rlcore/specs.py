@@ -134,6 +134,25 @@ class CheckSpec(Spec):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DiagnosisSpec(Spec):
+    """A rule about why a run does not learn. The ``summary`` is its sentence.
+
+    ``target`` is a function of `rlcore.diagnosis.evidence.Evidence`. It is called after each step until it returns what
+    it found, such as ``16 of 16 groups``; None if it does not hold.
+    """
+
+    hook: ClassVar[str] = "rlcore_diagnoses"
+    key: str = ""
+    """The dotted key of the configuration to change first."""
+    fix: str = ""
+    """What to do, and what to look at."""
+    metrics: tuple[str, ...] = ()
+    """The metrics that the rule reads, for the guide."""
+    guide: str = ""
+    """Where it is explained: a path or an address."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigAdapterSpec(Spec):
     """A translator for the configuration of another system.
 

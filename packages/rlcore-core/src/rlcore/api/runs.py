@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlcore.api.frames import pandas_frame, polars_frame
 from rlcore.api.trajectories import Stored, Trajectories
+from rlcore.diagnosis.diagnosing import Diagnosis, diagnose
 from rlcore.errors import UserError
 from rlcore.report.notebook import curve, page
 from rlcore.runs.directory import (
@@ -97,6 +98,14 @@ class Run:
             step: None selects all steps
         """
         return Trajectories(lambda: self._stored(purpose, step))
+
+    def diagnosis(self, *, rules: Sequence[str] = ()) -> list[Diagnosis]:
+        """Why the run does not learn, like ``rlcore diagnose``; empty if no rule holds.
+
+        Args:
+            rules: import paths of further rules, such as ``file.py:too_polite``
+        """
+        return diagnose(self.path, rules=rules).found
 
     @property
     def checkpoints(self) -> list[Path]:

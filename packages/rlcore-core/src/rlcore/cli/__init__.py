@@ -32,6 +32,7 @@ from rlcore.session.exits import Terminated, status_of, terminations_raised
 COMMANDS = {
     "run": ("rlcore.cli.run:run", "Train a policy."),
     "eval": ("rlcore.cli.evaluate:evaluate", "Evaluate a policy on held-out tasks."),
+    "diagnose": ("rlcore.cli.diagnose:diagnose", "Say why a run does not learn."),
     "data": ("rlcore.cli.data:data", "Prepare and inspect data."),
     "config": ("rlcore.cli.config:config", "Show, explain and compare configurations."),
     "plugins": ("rlcore.cli.plugins:plugins", "List installed plugins and their problems."),

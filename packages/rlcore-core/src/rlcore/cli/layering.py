@@ -34,7 +34,19 @@ from rlcore.session.session import RunSession
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 SELECTING = frozenset(
-    {"id", "engine", "use", "observers", "tools", "chat_format", "tool_parser", "advantage", "loss", "make"}
+    {
+        "id",
+        "engine",
+        "use",
+        "observers",
+        "diagnosis",
+        "tools",
+        "chat_format",
+        "tool_parser",
+        "advantage",
+        "loss",
+        "make",
+    }
 )
 """Keys whose values select components, by id or by import path; ``make`` is an id for ``gymnasium.make``."""
 _FILE = re.compile(r".+\.py:[^\W\d][\w.]*")

@@ -113,3 +113,5 @@ def _last_lines(job: RunSession, *, finished: bool) -> None:
         own = bool(job.environments) and all(environment.rewards for environment in job.environments)
         following = f"rlcore eval {checkpoint}" if own else f"rlcore eval -p PLUGIN model={checkpoint}"
         job.say(as_typed(f"next      {following}"))
+    if job.diagnosis is not None:
+        job.say(*job.diagnosis.verdict())

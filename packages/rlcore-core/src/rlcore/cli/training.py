@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import signal
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -199,6 +200,8 @@ def _train(
         job.finished(error)
         if error is not None and job.directory is not None:
             _leave(job.directory, error, start, resumed=job.resume_from is not None)
+            if job.diagnosis is not None:
+                say(*job.diagnosis.verdict(), err=True)
             if as_json and job.directory.checkpoints.is_dir():
                 print_result(job, {}, finished=False)
 
@@ -259,4 +262,7 @@ def print_result(job: RunSession, metrics: Mapping[str, float], *, finished: boo
     path = job.directory.path
     best = best_checkpoint(path)
     paths = {"directory": str(path), "best": str(best) if best else None}
-    print_json({"finished": finished, **paths, "metrics": metrics})
+    diagnosis = job.diagnosis
+    found = [] if diagnosis is None else [asdict(one) for one in diagnosis.found]
+    trained = None if diagnosis is None else diagnosis.trained
+    print_json({"finished": finished, "trained": trained, **paths, "metrics": metrics, "diagnosis": found})

@@ -328,6 +328,8 @@ class RunConfig(Table):
     """Metric trackers."""
     observers: list[str] = []
     """Observers: plugins whose observe hooks are called, or classes, such as ``file.py:Class``."""
+    diagnosis: list[str] = []
+    """Rules of the diagnosis besides those of the plugins: functions, such as ``file.py:too_polite``."""
 
     @property
     def has_environment(self) -> bool:

@@ -24,7 +24,7 @@ METHODS: Mapping[str, tuple[str, ...]] = {
 """Kinds whose targets are classes, and their required methods."""
 CHAT_ENGINE = ("chat", "release", "close")
 """The methods of an engine that uses messages."""
-FUNCTIONS = frozenset({"model", "check"})
+FUNCTIONS = frozenset({"model", "check", "diagnosis"})
 """Kinds whose targets are functions."""
 CALLED = {"tool": "its arguments", "reward": "trajectory, task", "advantage": "inputs", "loss": "inputs"}
 """Kinds whose targets are functions, or classes that are instantiated and called, with their parameters."""

@@ -43,6 +43,7 @@ _SPECS: Mapping[str, type[Spec]] = {
     "tracker": spec_types.TrackerSpec,
     "command": spec_types.CommandSpec,
     "check": spec_types.CheckSpec,
+    "diagnosis": spec_types.DiagnosisSpec,
     "config_adapter": spec_types.ConfigAdapterSpec,
     "engine": spec_types.EngineSpec,
     "sampler": spec_types.SamplerSpec,
@@ -66,6 +67,7 @@ CLAIMED = ("environment", "dataset")
 SPEC_ATTRIBUTES = frozenset(
     {"blocking", "max_concurrency", "scope", "minimum", "maximum", "rewards_silence", "trains", "speaks"}
     | {"tables", "needs_environment", "quantizes", "runs_code", "action"}
+    | {"key", "fix", "guide"}
 )
 """Spec fields that a component given as an import path defines as attributes."""
 HOSTED_ATTRIBUTES = frozenset({"action", "blocking", "max_concurrency", "modalities", "runs_code"})

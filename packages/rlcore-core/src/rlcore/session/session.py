@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from rlcore.abilities import SampleTracker
 from rlcore.config.resolve import Purpose
 from rlcore.contracts import Dataset, Sampler, Tracker, WeightSource
+from rlcore.diagnosis.diagnosing import Diagnoser
 from rlcore.errors import UserError
 from rlcore.plugin_calls import error_text, plugin_code
 from rlcore.plugins.observers import Observers
@@ -18,6 +19,7 @@ from rlcore.plugins.registry import Registry, asked
 from rlcore.report import Facts, has_images, notes_of_plugins, write_sheet
 from rlcore.runs.directory import RunDirectory
 from rlcore.runs.layout import SHEETS
+from rlcore.runs.metrics import read_metrics
 from rlcore.runs.output import Output
 from rlcore.runs.progress import Meter, PrintedProgress, ProgressDisplay, silent
 from rlcore.runs.records import write_groups
@@ -40,6 +42,7 @@ class RunSession(RunComponents):
         progress: shows how far a phase is; by default, on the terminal or in lines
         trackers: the open trackers by id
         last_step: the last step whose metrics were logged; None before the first
+        diagnosis: why the run does not learn; None before `started`, and without a directory
     """
 
     def __init__(
@@ -67,6 +70,7 @@ class RunSession(RunComponents):
         self._measured: dict[str, float] = {}
         self._stop_signal: int | None = None
         self.last_step: int | None = None
+        self.diagnosis: Diagnoser | None = None
 
     @classmethod
     def create(
@@ -114,6 +118,9 @@ class RunSession(RunComponents):
         for name, tracker in list(self.trackers):
             with self._disabling(name, tracker, "log"):
                 tracker.log(step, {**added, **metrics})
+        if self.diagnosis is not None:
+            for found in self.diagnosis.after({**added, **metrics, "step": step}):
+                self.say(*found.lines())
 
     def record(self, step: int, purpose: str, groups: Sequence[Group]) -> None:
         """Store scored groups in ``rollouts/``, and send them to observers and to the trackers that show samples.
@@ -198,6 +205,11 @@ class RunSession(RunComponents):
         """Create the observers, and notify them that the run directory exists and nothing has been computed."""
         if self.is_main:
             self._observers = Observers(self.registry, self.config.observers)
+        if self.is_main and self.directory is not None:
+            tree = self.resolved.tree()
+            self.diagnosis = Diagnoser(self.directory.path, tree, self.registry, self.config.diagnosis)
+            for row in read_metrics(self.directory.metrics):  # of a resumed run
+                self.diagnosis.after(row)
         self._observers.tell("rlcore_run_started", run=self)
 
     def finished(self, error: BaseException | None = None) -> None:
@@ -210,6 +222,9 @@ class RunSession(RunComponents):
                 with suppress(UserError):  # the message was printed even if the log is not writable
                     self.say(f"{self.registry.named('tracker', name)} failed to close: {error_text(failure)}")
         self.trackers.clear()
+        if self.diagnosis is not None and self.diagnosis.found:
+            with suppress(UserError):  # as above
+                self.say(*self.diagnosis.summary())
         self._observers.tell("rlcore_run_finished", run=self, error=error)
         self.discard()
         if self.directory is not None:

@@ -118,7 +118,8 @@ class Controller:
         if rollout is None or baselines is None:
             return None
         collected = time.perf_counter()
-        metrics = rollout_metrics(rollout.sampled, success=schedule.success)
+        limit = schedule.max_new_tokens
+        metrics = rollout_metrics(rollout.sampled, success=schedule.success, max_new_tokens=limit)
         metrics |= self._learn(rollout, baselines, step)
         updated = time.perf_counter()
         self._session.advance(step)

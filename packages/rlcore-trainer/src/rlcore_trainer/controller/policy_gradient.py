@@ -124,6 +124,7 @@ class PolicyGradientTrainer:
                 evaluate_every=evaluation.every,
                 evaluation_tasks=evaluation_tasks,
                 success=evaluation.success,
+                max_new_tokens=rollout.max_new_tokens,
                 best=run.config.checkpoint.best,
                 introduction=tuple(self._introduction()),
             ),

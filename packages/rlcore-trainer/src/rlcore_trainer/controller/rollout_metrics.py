@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
+from rlcore.episodes.answers import cut_by, missed_calls, most_common_share, repeated, unreadable_calls
 from rlcore.episodes.evaluation import Summary, by_environment, summaries_of, summarise
-from rlcore.types import Group
+from rlcore.types import Group, Trajectory
 
 
-def rollout_metrics(groups: Sequence[Group], *, success: float) -> dict[str, float]:
+def rollout_metrics(groups: Sequence[Group], *, success: float, max_new_tokens: int = 256) -> dict[str, float]:
     """Return the metrics of a step's rollouts. Means of scores are over scored trajectories only.
 
     ``tokens/sampled``, ``stop/REASON``, ``failure/BOUNDARY``, ``reward_error/ID/KIND`` and ``not_scored`` are counts;
-    ``tools/…`` and ``info/…`` are means per trajectory of the environment's counters. In a run with several
-    environments, the metrics of each one follow as ``environment/NAME/…``.
+    ``tools/…`` and ``info/…`` are means per trajectory of the environment's counters. ``max_new_tokens`` is the limit
+    of a generation. In a run with several environments, the metrics of each one follow as ``environment/NAME/…``.
     """
-    metrics = _metrics_of(groups, success)
+    metrics = _metrics_of(groups, success, max_new_tokens)
     for name, part in by_environment(groups).items():
-        metrics |= {f"environment/{name}/{key}": value for key, value in _metrics_of(part, success).items()}
+        metrics |= {
+            f"environment/{name}/{key}": value for key, value in _metrics_of(part, success, max_new_tokens).items()
+        }
     return metrics
 
 
-def _metrics_of(groups: Sequence[Group], success: float) -> dict[str, float]:
+def _metrics_of(groups: Sequence[Group], success: float, max_new_tokens: int) -> dict[str, float]:
     trajectories = [trajectory for group in groups for trajectory in group.trajectories]
     summary = summarise(groups, success=success)
     metrics: dict[str, float] = {}
@@ -41,6 +45,22 @@ def _metrics_of(groups: Sequence[Group], success: float) -> dict[str, float]:
     for name, value in sums.items():
         name = names.get(name, name if name.startswith("tools/") else f"info/{name}")
         metrics[name] = value / max(1, len(trajectories))
+    return metrics | _answers(groups, trajectories, max_new_tokens)
+
+
+def _answers(groups: Sequence[Group], trajectories: Sequence[Trajectory], max_new_tokens: int) -> dict[str, float]:
+    """What a diagnosis needs to know about answers."""
+    cut = Counter(limit for one in trajectories if (limit := cut_by(one, max_new_tokens)) is not None)
+    metrics = {f"length/{limit}": float(count) for limit, count in cut.items()}
+    if any(one.tools for one in trajectories):
+        metrics["tools/unreadable"] = sum(len(list(unreadable_calls(one))) for one in trajectories) / len(trajectories)
+        metrics["tools/missed"] = sum(len(list(missed_calls(one))) for one in trajectories) / len(trajectories)
+    if (share := most_common_share(groups)) is not None:
+        metrics["answers/same"] = share
+    if groups:
+        same, contradictory = zip(*map(repeated, groups), strict=True)
+        metrics["groups/same_answers"] = sum(same) / len(groups)
+        metrics["groups/contradictory"] = sum(contradictory) / len(groups)
     return metrics
 
 

@@ -25,6 +25,8 @@ class Schedule:
     evaluation_tasks: Sequence[Task] = ()
     success: float = 1.0
     """Score from which a trajectory counts as a success."""
+    max_new_tokens: int = 256
+    """Limit of one generation, in tokens."""
     best: MetricChoice = field(default_factory=MetricChoice)
     """The metric that decides the best step."""
     introduction: Iterable[str] = ()

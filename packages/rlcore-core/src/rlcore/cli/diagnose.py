@@ -1,0 +1,42 @@
+"""``rlcore diagnose``: say why a run does not learn."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from rlcore.cli.output import examples, json_option, print_json
+from rlcore.console.terminal import say
+from rlcore.console.wording import counted
+from rlcore.session.exits import exits_reported
+
+
+@click.command(
+    epilog=examples(
+        "rlcore diagnose runs/NAME",
+        "rlcore diagnose runs/NAME --json",
+        "rlcore diagnose runs/NAME --rule rules.py:too_polite",
+    )
+)
+@click.argument("run")
+@click.option("--rule", "rules", multiple=True, metavar="FILE:NAME", help="A further rule; repeatable.")
+@json_option("Print JSON.")
+@exits_reported()
+def diagnose(run: str, rules: tuple[str, ...], as_json: bool) -> int:
+    """Say why RUN does not learn: what its metrics and rollouts show, and which key to change.
+
+    RUN is a run directory, or a folder in its checkpoints/. It may have ended early, or may still train. Nothing is
+    written into it. Exit with 1 if there is a finding.
+    """
+    from rlcore.diagnosis.diagnosing import diagnose as examine
+
+    found = examine(run, rules=rules)
+    if as_json:
+        steps = found.evidence.step
+        print_json(
+            {"trained": found.trained, "steps": steps, "diagnosis": [asdict(one) for one in found.found]}, indent=2
+        )
+    else:
+        say(*found.summary() or [f"no finding in {counted(found.evidence.step, 'step')}"], *found.verdict())
+    return int(bool(found.found) or found.trained is False)

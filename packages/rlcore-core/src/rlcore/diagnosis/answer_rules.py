@@ -1,0 +1,171 @@
+"""Rules about rollouts: rewards, answers and tool calls."""
+
+from __future__ import annotations
+
+from rlcore.console.wording import counted
+from rlcore.diagnosis.evidence import Evidence
+from rlcore.episodes.answers import missed_calls, unreadable_calls
+
+STEPS = 3
+"""Steps in a row in which most rules must hold, so that one unlucky step is no finding."""
+MOSTLY = 0.5
+ALWAYS = 0.9
+LONGEST = 160
+
+
+def rewards_zero(run: Evidence) -> str | None:
+    """Every reward is 0."""
+    rewards, equal = run.recent("reward/mean", STEPS), run.recent("groups/equal", STEPS)
+    alike = min(equal or (run.recent("accuracy", STEPS) and [1.0 - max(run.recent("accuracy", STEPS))]) or [0.0])
+    return f"steps {_span(run)}" if rewards and not any(rewards) and alike == 1.0 else None
+
+
+def rewards_maximal(run: Evidence) -> str | None:
+    """Every trajectory has succeeded since the first step. A run that learns ends like this, but does not begin so."""
+    solved = run.early("accuracy", STEPS)
+    held = (
+        len(run.rows) == STEPS and solved and min(solved) == 1.0 and min(run.early("groups/equal", STEPS) or [0]) == 1.0
+    )
+    return f"accuracy 1 in steps {_span(run)}" if held else None
+
+
+def groups_equal(run: Evidence) -> str | None:
+    """All groups have equal rewards that are neither 0 nor successes."""
+    equal, rewards = run.recent("groups/equal", STEPS), run.recent("reward/mean", STEPS)
+    solved = max(run.recent("accuracy", STEPS) or [0.0])
+    return f"steps {_span(run)}" if equal and min(equal) == 1.0 and any(rewards) and solved < 1.0 else None
+
+
+def siblings_equal(run: Evidence) -> str | None:
+    """The answers to a task are the same since the start. A policy that has converged ends like this."""
+    same = run.early("groups/same_answers", STEPS)
+    held = len(run.rows) == STEPS and same and min(same) >= ALWAYS
+    return f"rollout.temperature={run.setting('rollout.temperature'):g} in steps {_span(run)}" if held else None
+
+
+def rewards_contradict(run: Evidence) -> str | None:
+    """Equal answers have different rewards."""
+    found = run.recent("groups/contradictory", STEPS)
+    return f"in {_percent(min(found))} or more of the groups" if found and min(found) >= 0.2 else None
+
+
+def rewards_shuffled(run: Evidence) -> str | None:
+    """The run shuffles its rewards on purpose."""
+    return "a control experiment" if run.rows and run.setting("algorithm.shuffle_rewards") is True else None
+
+
+def not_scored(run: Evidence) -> str | None:
+    """Many trajectories have no score."""
+    lost = run.shares("not_scored", 2)
+    if not lost or min(lost) < 0.2:
+        return None
+    reason = next((str(one.failure or _error(one)) for one in run.trajectories() if one.reward is None), "")
+    return f"{_percent(lost[-1])} of step {run.step}" + (f", the first: {_short(reason)}" if reason else "")
+
+
+def cut_by_turn(run: Evidence) -> str | None:
+    """Generations reach ``rollout.max_new_tokens``."""
+    cut, limit = run.shares("length/turn", 2), run.setting("rollout.max_new_tokens")
+    if not cut or min(cut) < MOSTLY:
+        return None
+    end = next((one.final_response for one in run.trajectories() if one.stop == "length"), "")
+    shown = f", the first ends with {_short(end[-40:])!r}" if end else ""
+    return f"{_percent(cut[-1])} of step {run.step} at {limit} tokens{shown}"
+
+
+def cut_by_context(run: Evidence) -> str | None:
+    """Episodes fill the context."""
+    cut = run.shares("length/context", 2)
+    return f"{_percent(cut[-1])} of step {run.step}" if cut and min(cut) >= MOSTLY else None
+
+
+def calls_unreadable(run: Evidence) -> str | None:
+    """The parser recognises calls, and cannot read them."""
+    calls, unreadable = run.recent("tools/calls", 2), run.recent("tools/unreadable", 2)
+    if (
+        not calls
+        or not unreadable
+        or not all(one >= MOSTLY * all_ > 0 for one, all_ in zip(unreadable, calls, strict=True))
+    ):
+        return None
+    first = next((call.error for one in run.trajectories() for call in unreadable_calls(one)), None)
+    share = _percent(unreadable[-1] / calls[-1])
+    return f"{share} of the calls of step {run.step}" + (f", the first: {_short(first)}" if first else "")
+
+
+def calls_missed(run: Evidence) -> str | None:
+    """Answers contain calls in a format that the parser does not read."""
+    missed, calls = run.recent("tools/missed", 2), run.recent("tools/calls", 2) or [0.0, 0.0]
+    if not missed or not all(one >= MOSTLY * max(0.2, call) for one, call in zip(missed, calls, strict=True)):
+        return None
+    first = next((message.text for one in run.trajectories() for message in missed_calls(one)), "")
+    return f"{missed[-1]:.2g} an answer in step {run.step}" + (f", the first: {_short(first)}" if first else "")
+
+
+def tools_fail(run: Evidence) -> str | None:
+    """Calls are read, and fail."""
+    calls, errors = run.recent("tools/calls", 2), run.recent("tools/errors", 2)
+    unreadable = run.recent("tools/unreadable", 2) or [0.0, 0.0]
+    for all_, failed, unread in zip(calls, errors, unreadable, strict=True) if calls and errors else [(0.0, 0.0, 0.0)]:
+        if all_ - unread < 0.1 or failed - unread < ALWAYS * (all_ - unread):
+            return None
+    replies = (m.text for one in run.trajectories() for m in one.messages if m.role == "tool")
+    first = next(replies, "")
+    share = _percent(errors[-1] / calls[-1])
+    return f"{share} of the calls of step {run.step}" + (f", the first: {_short(first)}" if first else "")
+
+
+def same_answer(run: Evidence) -> str | None:
+    """One answer to every task, which rarely succeeds."""
+    share, solved = run.recent("answers/same", STEPS), run.recent("accuracy", STEPS)
+    if not share or min(share) < ALWAYS or not solved or max(solved) >= MOSTLY:
+        return None
+    answer = next((one.final_response for one in run.trajectories() if one.final_response), "")
+    return f"{_percent(share[-1])} of step {run.step}" + (f": {_short(answer)!r}" if answer else "")
+
+
+def template_changed(run: Evidence) -> str | None:
+    """The run replaces the chat template of the model, which then does not answer in its form."""
+    keys = {"chat_template": None, "chat_format": "auto"}
+    chosen = [
+        f"model.{key}={run.setting(f'model.{key}')}"
+        for key, usual in keys.items()
+        if run.setting(f"model.{key}") not in (None, usual)
+    ]
+    cut, solved = run.shares("stop/length", 2), run.recent("accuracy", 2)
+    broken = (cut and min(cut) >= MOSTLY) or (solved and max(solved) == 0.0)
+    return " and ".join(chosen) if chosen and broken else None
+
+
+def warm_up_short(run: Evidence) -> str | None:
+    """After the warm-up, most answers do not have the form that the environment reads."""
+    updates = run.setting("warmup.steps")
+    if not updates or len(run.rows) != 1:
+        return None
+    turns, invalid = run.early("turns/mean"), run.early("info/invalid_actions")
+    calls, unreadable = run.early("tools/calls"), run.early("tools/unreadable")
+    shares = {
+        "answers do not end": max(run.shares("stop/length", 1) or [0.0]),
+        "actions are invalid": invalid[0] / turns[0] if invalid and turns and turns[0] else 0.0,
+        "calls are unreadable": unreadable[0] / calls[0] if unreadable and calls and calls[0] else 0.0,
+    }
+    what, share = max(shares.items(), key=lambda item: item[1])
+    return f"{_percent(share)} of the {what} after {counted(int(updates), 'update')}" if share >= MOSTLY else None
+
+
+def _error(trajectory: object) -> str:
+    results = getattr(trajectory, "rewards", {}).values()
+    return next((result.error for result in results if result.error), "")
+
+
+def _span(run: Evidence) -> str:
+    return f"{int(run.rows[-STEPS]['step'])} to {run.step}"
+
+
+def _percent(share: float) -> str:
+    return f"{share:.0%}"
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST else f"{line[: LONGEST - 3]}..."

@@ -1,0 +1,117 @@
+"""Rules about updates: steps without a change, and changes that are too large."""
+
+from __future__ import annotations
+
+from rlcore.diagnosis.evidence import TINY_RATE, Evidence, Row
+
+STEPS = 3
+
+
+def learning_rate_tiny(run: Evidence) -> str | None:
+    """An update of AdamW is about as large as the learning rate, and is lost in the rounding of a weight."""
+    rates = run.recent("learning_rate", 2)
+    return f"{rates[-1]:g} in step {run.step}" if rates and max(rates) < TINY_RATE else None
+
+
+def no_gradient(run: Evidence) -> str | None:
+    """There is something to learn, but the gradient is 0."""
+    norms, updates = run.recent("gradient_norm", 2), run.recent("updates", 2)
+    signal = run.recent("advantage/std", 2) or [1.0]
+    held = norms and max(norms) == 0.0 and updates and min(updates) > 0 and min(signal) > 0
+    return "gradient_norm is 0 although advantages differ" if held else None
+
+
+def reference_differs(run: Evidence) -> str | None:
+    """Before the policy can have changed, it is far from the reference of the KL term."""
+    divergence = run.early("kl/mean")
+    if len(run.rows) > STEPS or not divergence or divergence[0] < 0.5:
+        return None
+    return f"{divergence[0]:.3g} nats per token in step {int(run.rows[0]['step'])}, {_reference(run)}"
+
+
+def divergence_high(run: Evidence) -> str | None:
+    """The policy moves away from its reference."""
+    divergence, first = run.recent("kl/mean", 2), run.early("kl/mean")
+    held = divergence and min(divergence) >= 1.0 and first[0] < 0.5
+    return f"{divergence[-1]:.3g} nats per token in step {run.step}" if held else None
+
+
+def ratio_high(run: Evidence) -> str | None:
+    """Single tokens became far more likely within a step."""
+    ratios = run.recent("ratio/max", 2)
+    return f"ratio/max is {ratios[-1]:.3g} in step {run.step}" if ratios and min(ratios) >= 1000 else None
+
+
+def clipped(run: Evidence) -> str | None:
+    """Clipping removes the gradient of most tokens."""
+    shares = run.recent("clip/fraction", STEPS)
+    return f"{shares[-1]:.0%} of the tokens of step {run.step}" if shares and min(shares) >= 0.4 else None
+
+
+def gradient_limited(run: Evidence) -> str | None:
+    """Gradients are scaled down to a small part."""
+    norms, limit = run.recent("gradient_norm", STEPS), run.setting("trainer.max_gradient_norm")
+    if not norms or not isinstance(limit, (int, float)) or limit <= 0 or min(norms) < 50 * limit:
+        return None
+    return f"norm {norms[-1]:.3g} in step {run.step}, trainer.max_gradient_norm={limit:g}"
+
+
+def engine_differs(run: Evidence) -> str | None:
+    """Engine and trainer give other probabilities to the same tokens."""
+    gaps = run.recent("logprob_gap/mean", 2)
+    return f"{gaps[-1]:.3g} nats per token in step {run.step}" if gaps and min(gaps) >= 0.1 else None
+
+
+def entropy_collapsed(run: Evidence) -> str | None:
+    """The policy is almost deterministic, and rarely succeeds."""
+    entropy, first = run.recent("entropy/mean", STEPS), run.early("entropy/mean")
+    solved = run.recent("accuracy", STEPS)
+    held = entropy and first and solved and max(entropy) < min(0.02, 0.1 * first[0]) and max(solved) < 0.5
+    return f"{entropy[-1]:.2g} nats per token in step {run.step}, {first[0]:.2g} in the first one" if held else None
+
+
+def reward_fell(run: Evidence) -> str | None:
+    """The reward falls to a small part of what it was."""
+    rewards, now = [row["reward/mean"] for row in run.rows if "reward/mean" in row], run.recent("reward/mean", 2)
+    best = max(rewards[:-2], default=0.0)
+    held = now and best >= 0.1 and max(now) <= best / 4
+    return f"{best:.3g} before, {now[-1]:.3g} in step {run.step}" if held else None
+
+
+def loss_rises(run: Evidence) -> str | None:
+    """The loss of supervised training is above its start."""
+    now, first = run.recent("loss", STEPS), run.early("loss")
+    held = len(run.rows) > STEPS and now and first and first[0] > 0 and min(now) > 1.2 * first[0]
+    return f"{first[0]:.3g} in the first step, {now[-1]:.3g} in step {run.step}" if held else None
+
+
+def length_drifts(run: Evidence) -> str | None:
+    """Answers become several times as long or as short."""
+    rows = run.rows[-STEPS:]
+    if len(run.rows) <= STEPS:
+        return None
+    now, first = [_length(row) for row in rows], _length(run.rows[0])
+    held = first >= 8 and min(now) > 0 and (min(now) >= 4 * first or max(now) <= first / 4)
+    return f"{first:.0f} tokens per trajectory in the first step, {now[-1]:.0f} in step {run.step}" if held else None
+
+
+def evaluation_falls(run: Evidence) -> str | None:
+    """Training improves, and the evaluation becomes worse."""
+    if len(run.rows) < 2 * STEPS or len(run.evaluations) < 3:
+        return None
+    for trained, held_out, sign in (("reward/mean", "evaluation/reward", 1.0), ("loss", "evaluation/loss", -1.0)):
+        gains = [sign * (b - a) for a, b in zip(run.early(trained, STEPS), run.recent(trained, STEPS), strict=True)]
+        values = [sign * row[held_out] for row in run.evaluations if held_out in row]
+        if gains and len(values) >= 3 and min(gains) >= 0.1 and max(values[-2:]) <= values[0] - 0.1:
+            change = f"{held_out} from {abs(values[0]):.3g} to {abs(values[-1]):.3g}"
+            return f"{trained} improved by {min(gains):.2g} or more, {change}"
+    return None
+
+
+def _length(row: Row) -> float:
+    trajectories = sum(value for name, value in row.items() if name.startswith("stop/"))
+    return row.get("tokens/sampled", 0.0) / trajectories if trajectories else 0.0
+
+
+def _reference(run: Evidence) -> str:
+    return f"algorithm.kl.reference={run.setting('algorithm.kl.reference') or 'the start of the run'}"
