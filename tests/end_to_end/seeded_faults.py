@@ -69,18 +69,36 @@ class Fault:
 
 
 FAULTS = (
-    Fault(name="chat format of another family", named="template-changed", words=(*AFTER_WARM_UP, "model.chat_format=qwen2.5")),
+    Fault(
+        name="chat format of another family",
+        named="template-changed",
+        words=(*AFTER_WARM_UP, "model.chat_format=qwen2.5"),
+    ),
     Fault(name="reward always 0", named="rewards-zero", words=(*AFTER_WARM_UP, "reward.0.id=faults.py:nothing")),
     Fault(name="token limit too small", named="cut-by-turn", words=(*AFTER_WARM_UP, "rollout.max_new_tokens=6")),
     Fault(name="context too small", named="cut-by-context", words=(*AFTER_WARM_UP, "rollout.max_context_tokens=64")),
     Fault(name="learning rate 0", named="trainer.learning_rate", words=("trainer.learning_rate=0",), refused=True),
-    Fault(name="learning rate too small", named="learning-rate-tiny", words=(*AFTER_WARM_UP, "trainer.learning_rate=1e-14")),
+    Fault(
+        name="learning rate too small",
+        named="learning-rate-tiny",
+        words=(*AFTER_WARM_UP, "trainer.learning_rate=1e-14"),
+    ),
     Fault(name="learning rate too large", named="reward-fell", words=(*AFTER_WARM_UP, "trainer.learning_rate=0.1")),
-    Fault(name="tool name misspelt", named="tools-fail", words=(*AFTER_WARM_UP, "environment.tools=['faults.py:calculater']")),
+    Fault(
+        name="tool name misspelt",
+        named="tools-fail",
+        words=(*AFTER_WARM_UP, "environment.tools=['faults.py:calculater']"),
+    ),
     Fault(name="parser of another family", named="calls-missed", words=(*AFTER_WARM_UP, "model.tool_parser=mistral")),
-    Fault(name="rewards of other answers", named="rewards-contradict", words=(*AFTER_WARM_UP, "reward.0.id=faults.py:of_others")),
+    Fault(
+        name="rewards of other answers",
+        named="rewards-contradict",
+        words=(*AFTER_WARM_UP, "reward.0.id=faults.py:of_others"),
+    ),
     Fault(name="shuffled rewards", named="rewards-shuffled", words=(*AFTER_WARM_UP, "algorithm.shuffle_rewards=true")),
-    Fault(name="frozen adapter", named="no-gradient", words=(*AFTER_WARM_UP, "lora.rank=4", "trainer.id=faults.py:Frozen")),
+    Fault(
+        name="frozen adapter", named="no-gradient", words=(*AFTER_WARM_UP, "lora.rank=4", "trainer.id=faults.py:Frozen")
+    ),
     Fault(name="temperature 0", named="rollout.temperature", words=("rollout.temperature=0",), refused=True),
     Fault(name="temperature close to 0", named="siblings-equal", words=(*AFTER_WARM_UP, "rollout.temperature=1e-5")),
     Fault(
@@ -89,7 +107,9 @@ FAULTS = (
         words=(*AFTER_WARM_UP, "algorithm.kl.coefficient=0.01", "algorithm.kl.reference=UNTRAINED"),
     ),
     Fault(name="warm-up too short", named="warm-up-short", words=("warmup.steps=5",)),
-    Fault(name="warm-up too short, invalid actions", named="warm-up-short", words=("warmup.steps=2",), plugin="gymnasium"),
+    Fault(
+        name="warm-up too short, invalid actions", named="warm-up-short", words=("warmup.steps=2",), plugin="gymnasium"
+    ),
 )
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from rlcore.console.wording import counted
+from collections.abc import Sequence
+
 from rlcore.diagnosis.evidence import Evidence
-from rlcore.episodes.answers import missed_calls, unreadable_calls
+from rlcore.episodes.answers import missed_calls, written_calls
 
 STEPS = 3
 """Steps in a row in which most rules must hold, so that one unlucky step is no finding."""
 MOSTLY = 0.5
 ALWAYS = 0.9
+FEW = 0.1
+"""Calls per trajectory below which their shares say little."""
 LONGEST = 160
 
 
@@ -40,13 +43,13 @@ def siblings_equal(run: Evidence) -> str | None:
     """The answers to a task are the same since the start. A policy that has converged ends like this."""
     same = run.early("groups/same_answers", STEPS)
     held = len(run.rows) == STEPS and same and min(same) >= ALWAYS
-    return f"rollout.temperature={run.setting('rollout.temperature'):g} in steps {_span(run)}" if held else None
+    return f"rollout.temperature={run.setting('rollout.temperature')} in steps {_span(run)}" if held else None
 
 
 def rewards_contradict(run: Evidence) -> str | None:
     """Equal answers have different rewards."""
     found = run.recent("groups/contradictory", STEPS)
-    return f"in {_percent(min(found))} or more of the groups" if found and min(found) >= 0.2 else None
+    return f"in {min(found):.0%} or more of the groups" if found and min(found) >= 0.2 else None
 
 
 def rewards_shuffled(run: Evidence) -> str | None:
@@ -60,7 +63,7 @@ def not_scored(run: Evidence) -> str | None:
     if not lost or min(lost) < 0.2:
         return None
     reason = next((str(one.failure or _error(one)) for one in run.trajectories() if one.reward is None), "")
-    return f"{_percent(lost[-1])} of step {run.step}" + (f", the first: {_short(reason)}" if reason else "")
+    return f"{lost[-1]:.0%} of step {run.step}" + (f", the first: {_short(reason)}" if reason else "")
 
 
 def cut_by_turn(run: Evidence) -> str | None:
@@ -70,49 +73,43 @@ def cut_by_turn(run: Evidence) -> str | None:
         return None
     end = next((one.final_response for one in run.trajectories() if one.stop == "length"), "")
     shown = f", the first ends with {_short(end[-40:])!r}" if end else ""
-    return f"{_percent(cut[-1])} of step {run.step} at {limit} tokens{shown}"
+    return f"{cut[-1]:.0%} of step {run.step} at {limit} tokens{shown}"
 
 
 def cut_by_context(run: Evidence) -> str | None:
     """Episodes fill the context."""
     cut = run.shares("length/context", 2)
-    return f"{_percent(cut[-1])} of step {run.step}" if cut and min(cut) >= MOSTLY else None
+    return f"{cut[-1]:.0%} of step {run.step}" if cut and min(cut) >= MOSTLY else None
 
 
 def calls_unreadable(run: Evidence) -> str | None:
     """The parser recognises calls, and cannot read them."""
-    calls, unreadable = run.recent("tools/calls", 2), run.recent("tools/unreadable", 2)
-    if (
-        not calls
-        or not unreadable
-        or not all(one >= MOSTLY * all_ > 0 for one, all_ in zip(unreadable, calls, strict=True))
-    ):
+    calls, shares = run.recent("tools/calls", 2), run.recent("tools/unreadable", 2)
+    if not calls or min(calls) < FEW or not shares or min(shares) < MOSTLY:
         return None
-    first = next((call.error for one in run.trajectories() for call in unreadable_calls(one)), None)
-    share = _percent(unreadable[-1] / calls[-1])
-    return f"{share} of the calls of step {run.step}" + (f", the first: {_short(first)}" if first else "")
+    found = (call.error for one in run.trajectories() for call in written_calls(one) if call.error is not None)
+    return f"{shares[-1]:.0%} of the calls of step {run.step}{_first(next(found, ''))}"
 
 
 def calls_missed(run: Evidence) -> str | None:
     """Answers contain calls in a format that the parser does not read."""
-    missed, calls = run.recent("tools/missed", 2), run.recent("tools/calls", 2) or [0.0, 0.0]
-    if not missed or not all(one >= MOSTLY * max(0.2, call) for one, call in zip(missed, calls, strict=True)):
+    missed, calls = run.recent("tools/missed", 2), run.recent("tools/calls", 2)
+    if not missed or not calls or min(missed) < FEW or min(missed) < MOSTLY * max(calls):
         return None
     first = next((message.text for one in run.trajectories() for message in missed_calls(one)), "")
-    return f"{missed[-1]:.2g} an answer in step {run.step}" + (f", the first: {_short(first)}" if first else "")
+    return f"{missed[-1]:.2g} per trajectory in step {run.step}{_first(first)}"
 
 
 def tools_fail(run: Evidence) -> str | None:
     """Calls are read, and fail."""
     calls, errors = run.recent("tools/calls", 2), run.recent("tools/errors", 2)
-    unreadable = run.recent("tools/unreadable", 2) or [0.0, 0.0]
-    for all_, failed, unread in zip(calls, errors, unreadable, strict=True) if calls and errors else [(0.0, 0.0, 0.0)]:
-        if all_ - unread < 0.1 or failed - unread < ALWAYS * (all_ - unread):
-            return None
-    replies = (m.text for one in run.trajectories() for m in one.messages if m.role == "tool")
-    first = next(replies, "")
-    share = _percent(errors[-1] / calls[-1])
-    return f"{share} of the calls of step {run.step}" + (f", the first: {_short(first)}" if first else "")
+    if not calls or not errors or min(calls) < FEW or max(run.recent("tools/unreadable", 2) or [0.0]) >= MOSTLY:
+        return None
+    shares = [failed / all_ for failed, all_ in zip(errors, calls, strict=True)]
+    if min(shares) < ALWAYS:
+        return None
+    first = next((m.text for one in run.trajectories() for m in one.messages if m.role == "tool"), "")
+    return f"{shares[-1]:.0%} of the calls of step {run.step}{_first(first)}"
 
 
 def same_answer(run: Evidence) -> str | None:
@@ -121,7 +118,7 @@ def same_answer(run: Evidence) -> str | None:
     if not share or min(share) < ALWAYS or not solved or max(solved) >= MOSTLY:
         return None
     answer = next((one.final_response for one in run.trajectories() if one.final_response), "")
-    return f"{_percent(share[-1])} of step {run.step}" + (f": {_short(answer)!r}" if answer else "")
+    return f"{share[-1]:.0%} of step {run.step}" + (f": {_short(answer)!r}" if answer else "")
 
 
 def template_changed(run: Evidence) -> str | None:
@@ -142,15 +139,14 @@ def warm_up_short(run: Evidence) -> str | None:
     updates = run.setting("warmup.steps")
     if not updates or len(run.rows) != 1:
         return None
-    turns, invalid = run.early("turns/mean"), run.early("info/invalid_actions")
-    calls, unreadable = run.early("tools/calls"), run.early("tools/unreadable")
     shares = {
-        "answers do not end": max(run.shares("stop/length", 1) or [0.0]),
-        "actions are invalid": invalid[0] / turns[0] if invalid and turns and turns[0] else 0.0,
-        "calls are unreadable": unreadable[0] / calls[0] if unreadable and calls and calls[0] else 0.0,
+        "answers do not end": _largest(run.shares("stop/length", 1)),
+        "actions are invalid": _largest(run.early("info/invalid_actions"))
+        / max(1.0, _largest(run.early("turns/mean"))),
+        "calls cannot be parsed": _largest(run.early("tools/unreadable")),
     }
     what, share = max(shares.items(), key=lambda item: item[1])
-    return f"{_percent(share)} of the {what} after {counted(int(updates), 'update')}" if share >= MOSTLY else None
+    return f"{share:.0%} of the {what} after {updates} updates" if share >= MOSTLY else None
 
 
 def _error(trajectory: object) -> str:
@@ -162,8 +158,13 @@ def _span(run: Evidence) -> str:
     return f"{int(run.rows[-STEPS]['step'])} to {run.step}"
 
 
-def _percent(share: float) -> str:
-    return f"{share:.0%}"
+def _largest(values: Sequence[float]) -> float:
+    return max(values, default=0.0)
+
+
+def _first(text: str) -> str:
+    """The first example, if there is one."""
+    return f", the first: {_short(text)}" if text else ""
 
 
 def _short(text: str) -> str:

@@ -65,7 +65,7 @@ RULES = (
         "answer_rules:siblings_equal",
         "the answers of each group are the same, so there is nothing to compare",
         key="rollout.temperature",
-        fix="set it to 1; with rollout.top_k=1 or a small rollout.top_p, answers do not differ either",
+        fix="raise it (usual: 1); a small rollout.top_k, top_p or max_new_tokens makes answers equal, too",
         metrics="groups/same_answers",
     ),
     _rule(

@@ -22,9 +22,9 @@ def cut_by(trajectory: Trajectory, max_new_tokens: int) -> str | None:
     return "turn" if cut and written[-1].end - written[-1].start >= max_new_tokens else "context"
 
 
-def unreadable_calls(trajectory: Trajectory) -> Iterator[ToolCall]:
-    """Tool calls that the parser recognised and could not read."""
-    return (call for message in _written(trajectory) for call in message.tool_calls if call.error is not None)
+def written_calls(trajectory: Trajectory) -> list[ToolCall]:
+    """The tool calls that the parser recognised; those that it could not read have an ``error``."""
+    return [call for message in _written(trajectory) for call in message.tool_calls]
 
 
 def missed_calls(trajectory: Trajectory) -> Iterator[Message]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from rlcore.episodes.answers import cut_by, missed_calls, most_common_share, repeated, unreadable_calls
+from rlcore.episodes.answers import cut_by, missed_calls, most_common_share, repeated, written_calls
 from rlcore.episodes.evaluation import Summary, by_environment, summaries_of, summarise
 from rlcore.types import Group, Trajectory
 
@@ -53,8 +53,9 @@ def _answers(groups: Sequence[Group], trajectories: Sequence[Trajectory], max_ne
     cut = Counter(limit for one in trajectories if (limit := cut_by(one, max_new_tokens)) is not None)
     metrics = {f"length/{limit}": float(count) for limit, count in cut.items()}
     if any(one.tools for one in trajectories):
-        metrics["tools/unreadable"] = sum(len(list(unreadable_calls(one))) for one in trajectories) / len(trajectories)
         metrics["tools/missed"] = sum(len(list(missed_calls(one))) for one in trajectories) / len(trajectories)
+    if calls := [call for one in trajectories for call in written_calls(one)]:
+        metrics["tools/unreadable"] = sum(call.error is not None for call in calls) / len(calls)
     if (share := most_common_share(groups)) is not None:
         metrics["answers/same"] = share
     if groups:
