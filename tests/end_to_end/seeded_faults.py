@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-WARM = "WARM"
-"""Stands for the folder of the default recipe's policy after its warm-up."""
+from preloaded import rlcore_command
+from rlcore.diagnosis.diagnosing import Diagnosis, diagnose
+
+WARM, UNTRAINED = "WARM", "UNTRAINED"
+"""Stand for the folders of the default recipe's policy after its warm-up, and before it."""
 STEPS = 5
 """Steps within which a fault must be named."""
 SHORT = (f"trainer.steps={STEPS}", "trainer.tasks_per_step=8", "evaluation.every=0", "checkpoint.every=0")
@@ -14,7 +17,7 @@ AFTER_WARM_UP = (f"model.path={WARM}", "warmup.steps=0")
 COMPONENTS = '''
 import hashlib
 
-import rlcore
+from rlcore import ToolError
 from rlcore_trainer.config import PolicyGradientConfig
 from rlcore_trainer.controller.policy_gradient import PolicyGradientTrainer
 from rlcore_trainer.plugin import rlcore_trainers
@@ -31,13 +34,13 @@ def of_others(trajectory, task):
     return float(digest[0] % 2)
 
 
-def calculater(expression: str) -> str:
+def calculator(expression: str) -> str:
     """Compute an arithmetic expression.
 
     Args:
         expression: such as 12 * 7
     """
-    return expression
+    raise ToolError("the server of the calculator is down")
 
 
 class Frozen(PolicyGradientTrainer):
@@ -60,60 +63,61 @@ class Fault:
     """A fault in a default recipe."""
 
     name: str
-    named: str
-    """The rule that must name it, or the key in the error that refuses it."""
+    rule: str
+    """The rule that names it, or the key in the error that rejects it."""
     words: tuple[str, ...]
     plugin: str = "gsm8k-tools"
-    refused: bool = False
-    """Whether the run does not start."""
+
+    @property
+    def rejected(self) -> bool:
+        """Whether the run does not start."""
+        return "." in self.rule
+
+
+def warm(name: str, rule: str, *words: str) -> Fault:
+    """A fault in reinforcement learning after the warm-up."""
+    return Fault(name=name, rule=rule, words=(*AFTER_WARM_UP, *words))
 
 
 FAULTS = (
-    Fault(
-        name="chat format of another family",
-        named="template-changed",
-        words=(*AFTER_WARM_UP, "model.chat_format=qwen2.5"),
+    warm("wrong chat template", "template-changed", "model.chat_format=qwen2.5"),
+    warm("reward always 0", "rewards-zero", "reward.0.id=faults.py:nothing"),
+    warm("token limit too small", "cut-by-turn", "rollout.max_new_tokens=6"),
+    warm("context too small", "cut-by-context", "rollout.max_context_tokens=64"),
+    warm("learning rate 0", "trainer.learning_rate", "trainer.learning_rate=0"),
+    warm("learning rate too small", "learning-rate-tiny", "trainer.learning_rate=1e-14"),
+    warm("learning rate too large", "reward-fell", "trainer.learning_rate=0.1"),
+    warm("tool name misspelt", "environment.tools", "environment.tools=['calculater']"),
+    warm("tool that always fails", "tools-fail", "environment.tools=['faults.py:calculator']"),
+    warm("parser of another family", "calls-missed", "model.tool_parser=mistral"),
+    warm("rewards of other answers", "rewards-contradict", "reward.0.id=faults.py:of_others"),
+    warm("shuffled rewards", "rewards-shuffled", "algorithm.shuffle_rewards=true"),
+    warm("frozen adapter", "no-gradient", "lora.rank=4", "trainer.id=faults.py:Frozen"),
+    warm("temperature 0", "rollout.temperature", "rollout.temperature=0"),
+    warm("temperature near 0", "siblings-equal", "rollout.temperature=1e-5"),
+    warm(
+        "reference of another model",
+        "reference-differs",
+        "algorithm.kl.coefficient=0.01",
+        f"algorithm.kl.reference={UNTRAINED}",
     ),
-    Fault(name="reward always 0", named="rewards-zero", words=(*AFTER_WARM_UP, "reward.0.id=faults.py:nothing")),
-    Fault(name="token limit too small", named="cut-by-turn", words=(*AFTER_WARM_UP, "rollout.max_new_tokens=6")),
-    Fault(name="context too small", named="cut-by-context", words=(*AFTER_WARM_UP, "rollout.max_context_tokens=64")),
-    Fault(name="learning rate 0", named="trainer.learning_rate", words=("trainer.learning_rate=0",), refused=True),
-    Fault(
-        name="learning rate too small",
-        named="learning-rate-tiny",
-        words=(*AFTER_WARM_UP, "trainer.learning_rate=1e-14"),
-    ),
-    Fault(name="learning rate too large", named="reward-fell", words=(*AFTER_WARM_UP, "trainer.learning_rate=0.1")),
-    Fault(
-        name="tool name misspelt",
-        named="tools-fail",
-        words=(*AFTER_WARM_UP, "environment.tools=['faults.py:calculater']"),
-    ),
-    Fault(name="parser of another family", named="calls-missed", words=(*AFTER_WARM_UP, "model.tool_parser=mistral")),
-    Fault(
-        name="rewards of other answers",
-        named="rewards-contradict",
-        words=(*AFTER_WARM_UP, "reward.0.id=faults.py:of_others"),
-    ),
-    Fault(name="shuffled rewards", named="rewards-shuffled", words=(*AFTER_WARM_UP, "algorithm.shuffle_rewards=true")),
-    Fault(
-        name="frozen adapter", named="no-gradient", words=(*AFTER_WARM_UP, "lora.rank=4", "trainer.id=faults.py:Frozen")
-    ),
-    Fault(name="temperature 0", named="rollout.temperature", words=("rollout.temperature=0",), refused=True),
-    Fault(name="temperature close to 0", named="siblings-equal", words=(*AFTER_WARM_UP, "rollout.temperature=1e-5")),
-    Fault(
-        name="reference of another model",
-        named="reference-differs",
-        words=(*AFTER_WARM_UP, "algorithm.kl.coefficient=0.01", "algorithm.kl.reference=UNTRAINED"),
-    ),
-    Fault(name="warm-up too short", named="warm-up-short", words=("warmup.steps=5",)),
-    Fault(
-        name="warm-up too short, invalid actions", named="warm-up-short", words=("warmup.steps=2",), plugin="gymnasium"
-    ),
+    Fault(name="warm-up too short", rule="warm-up-short", words=("warmup.steps=5",)),
+    Fault(name="warm-up too short for actions", rule="warm-up-short", words=("warmup.steps=2",), plugin="gymnasium"),
 )
 
 
-def words_of(fault: Fault, warm: Path, untrained: Path) -> list[str]:
-    """The command line of a fault."""
-    given = [word.replace(WARM, str(warm)).replace("UNTRAINED", str(untrained)) for word in fault.words]
-    return ["run", "-p", fault.plugin, *SHORT, *given]
+def found_in(fault: Fault, folder: Path, *, warmed_up: Path, untrained: Path) -> list[Diagnosis]:
+    """Run a recipe with a fault in ``folder``, and return its findings; none if it is rejected with its key."""
+    (folder / "faults.py").write_text(COMPONENTS, encoding="utf-8")
+    words = [word.replace(WARM, str(warmed_up)).replace(UNTRAINED, str(untrained)) for word in fault.words]
+    name = fault.name.replace(" ", "-")
+    done = rlcore_command(["run", "-p", fault.plugin, *SHORT, *words, f"name={name}"], folder)
+    shown = done.stdout[-3000:] + done.stderr[-3000:]
+    if fault.rejected:
+        assert (done.returncode, fault.rule in done.stderr) == (2, True), shown
+        return []
+    assert done.returncode == 0, shown
+    found = diagnose(folder / "runs" / name)
+    assert [one.text for one in found.found if one.text not in done.stdout] == [], shown
+    assert found.trained or done.stdout.splitlines()[-1].startswith("untrained "), shown
+    return found.found

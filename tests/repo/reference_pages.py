@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import troubleshooting_page
 from pydantic import BaseModel
 from rlcore.cli.config import field_rows
 from rlcore.config.schema import RunConfig
+from rlcore.diagnosis.rules import RULES
 from rlcore.plugins.discovery import HOSTS
 from rlcore.plugins.loading import load_attribute
 from rlcore.plugins.registry import Registry
@@ -20,6 +23,7 @@ from rlcore_compat.verl import VERL
 from rlcore_trainer.metrics import METRICS
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
+GUIDE = FOLDER.parent / "how-to" / "my-run-does-not-learn.md"
 KINDS = {
     "trainer": "trainer",
     "strategy": "strategy",
@@ -89,11 +93,13 @@ def metrics() -> str:
         "",
         "Trainers log these metrics to `metrics.jsonl` and to the trackers. A part in capitals stands for any name. "
         "`checkpoint.best.metric`",
-        "and `trainer.early_stop.metric` take a name; the last column is the direction that they use.",
+        "and `trainer.early_stop.metric` take a name; the last column is the direction that they use. *Healthy* says what",
+        "a metric is in a run that learns, up to the values that [the diagnosis](../how-to/my-run-does-not-learn.md)",
+        "reports. Without an entry, it depends on the task.",
         "",
-        "| Metric | Meaning | Better |",
-        "|---|---|---|",
-        *(f"| `{metric.name}` | {metric.meaning} | {better[metric.better]} |" for metric in METRICS),
+        "| Metric | Meaning | Healthy | Better |",
+        "|---|---|---|---|",
+        *(f"| `{one.name}` | {one.meaning} | {one.healthy} | {better[one.better]} |" for one in METRICS),
     ]
     return "\n".join(lines) + "\n"
 
@@ -143,7 +149,28 @@ def translations(system: str, meanings: Mapping[str, Meaning]) -> Iterator[str]:
         yield f"| `{key}` | {ours} | {f'refused: {meaning.refuse}' if meaning.never else meaning.why} |"
 
 
-PAGES = {"configuration.md": configuration, "metrics.md": metrics, "trl.md": trl, "verl.md": verl}
+def guide() -> str:
+    """The guide to a run that does not learn. What precedes the rules is written by hand."""
+    head, heading, _ = GUIDE.read_text(encoding="utf-8").partition("\n## The rules\n")
+    lines = ["", "| Rule | Symptom | Metrics | Key to change first |", "|---|---|---|---|"]
+    for spec in RULES:
+        names, key = ", ".join(f"`{name}`" for name in spec.metrics), f"`{spec.key}`" if spec.key else ""
+        lines.append(f"| [{spec.id}](#{spec.id}) | {spec.summary} | {names} | {key} |")
+    for spec in RULES:
+        condition, key = inspect.getdoc(load_attribute(spec.target)), f"`{spec.key}`: " if spec.key else ""
+        symptom = f"{spec.summary[0].upper()}{spec.summary[1:]}"
+        lines += ["", f"### {spec.id}", "", f"{symptom}. {condition}", "", f"{key}{spec.fix}."]
+    return f"{head}{heading}" + "\n".join(lines) + "\n"
+
+
+PAGES = {
+    "configuration.md": configuration,
+    "metrics.md": metrics,
+    "trl.md": trl,
+    "troubleshooting.md": troubleshooting_page.page,
+    "verl.md": verl,
+    "../how-to/my-run-does-not-learn.md": guide,
+}
 
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)

@@ -17,14 +17,14 @@ LONGEST = 160
 
 
 def rewards_zero(run: Evidence) -> str | None:
-    """Every reward is 0."""
+    """The mean reward of three steps in a row is 0, and the rewards of all groups are equal."""
     rewards, equal = run.recent("reward/mean", STEPS), run.recent("groups/equal", STEPS)
     alike = min(equal or (run.recent("accuracy", STEPS) and [1.0 - max(run.recent("accuracy", STEPS))]) or [0.0])
     return f"steps {_span(run)}" if rewards and not any(rewards) and alike == 1.0 else None
 
 
 def rewards_maximal(run: Evidence) -> str | None:
-    """Every trajectory has succeeded since the first step. A run that learns ends like this, but does not begin so."""
+    """Every trajectory of the first three steps succeeds. A run that learns may only end like this."""
     solved = run.early("accuracy", STEPS)
     held = (
         len(run.rows) == STEPS and solved and min(solved) == 1.0 and min(run.early("groups/equal", STEPS) or [0]) == 1.0
@@ -33,32 +33,32 @@ def rewards_maximal(run: Evidence) -> str | None:
 
 
 def groups_equal(run: Evidence) -> str | None:
-    """All groups have equal rewards that are neither 0 nor successes."""
+    """In three steps in a row, the rewards of all groups are equal, and neither 0 nor all successes."""
     equal, rewards = run.recent("groups/equal", STEPS), run.recent("reward/mean", STEPS)
     solved = max(run.recent("accuracy", STEPS) or [0.0])
     return f"steps {_span(run)}" if equal and min(equal) == 1.0 and any(rewards) and solved < 1.0 else None
 
 
 def siblings_equal(run: Evidence) -> str | None:
-    """The answers to a task are the same since the start. A policy that has converged ends like this."""
+    """In 90 % of the groups of the first three steps, all answers are the same. A policy that has converged ends so."""
     same = run.early("groups/same_answers", STEPS)
     held = len(run.rows) == STEPS and same and min(same) >= ALWAYS
     return f"rollout.temperature={run.setting('rollout.temperature')} in steps {_span(run)}" if held else None
 
 
 def rewards_contradict(run: Evidence) -> str | None:
-    """Equal answers have different rewards."""
+    """In a fifth of the groups of three steps in a row, the same tokens have different rewards."""
     found = run.recent("groups/contradictory", STEPS)
     return f"in {min(found):.0%} or more of the groups" if found and min(found) >= 0.2 else None
 
 
 def rewards_shuffled(run: Evidence) -> str | None:
-    """The run shuffles its rewards on purpose."""
+    """The run shuffles its rewards, which is a control experiment."""
     return "a control experiment" if run.rows and run.setting("algorithm.shuffle_rewards") is True else None
 
 
 def not_scored(run: Evidence) -> str | None:
-    """Many trajectories have no score."""
+    """A fifth of the trajectories of two steps in a row has no score."""
     lost = run.shares("not_scored", 2)
     if not lost or min(lost) < 0.2:
         return None
@@ -67,7 +67,7 @@ def not_scored(run: Evidence) -> str | None:
 
 
 def cut_by_turn(run: Evidence) -> str | None:
-    """Generations reach ``rollout.max_new_tokens``."""
+    """Half of the trajectories of two steps in a row end at `rollout.max_new_tokens`."""
     cut, limit = run.shares("length/turn", 2), run.setting("rollout.max_new_tokens")
     if not cut or min(cut) < MOSTLY:
         return None
@@ -77,13 +77,13 @@ def cut_by_turn(run: Evidence) -> str | None:
 
 
 def cut_by_context(run: Evidence) -> str | None:
-    """Episodes fill the context."""
+    """Half of the trajectories of two steps in a row end because the context is full."""
     cut = run.shares("length/context", 2)
     return f"{cut[-1]:.0%} of step {run.step}" if cut and min(cut) >= MOSTLY else None
 
 
 def calls_unreadable(run: Evidence) -> str | None:
-    """The parser recognises calls, and cannot read them."""
+    """Half of the tool calls of two steps in a row are recognised, but cannot be parsed."""
     calls, shares = run.recent("tools/calls", 2), run.recent("tools/unreadable", 2)
     if not calls or min(calls) < FEW or not shares or min(shares) < MOSTLY:
         return None
@@ -92,7 +92,7 @@ def calls_unreadable(run: Evidence) -> str | None:
 
 
 def calls_missed(run: Evidence) -> str | None:
-    """Answers contain calls in a format that the parser does not read."""
+    """In two steps in a row, half as many calls as are read, and one in ten trajectories, are in another format."""
     missed, calls = run.recent("tools/missed", 2), run.recent("tools/calls", 2)
     if not missed or not calls or min(missed) < FEW or min(missed) < MOSTLY * max(calls):
         return None
@@ -101,7 +101,7 @@ def calls_missed(run: Evidence) -> str | None:
 
 
 def tools_fail(run: Evidence) -> str | None:
-    """Calls are read, and fail."""
+    """In two steps in a row, 90 % of the tool calls fail, although they are parsed."""
     calls, errors = run.recent("tools/calls", 2), run.recent("tools/errors", 2)
     if not calls or not errors or min(calls) < FEW or max(run.recent("tools/unreadable", 2) or [0.0]) >= MOSTLY:
         return None
@@ -113,7 +113,7 @@ def tools_fail(run: Evidence) -> str | None:
 
 
 def same_answer(run: Evidence) -> str | None:
-    """One answer to every task, which rarely succeeds."""
+    """In three steps in a row, 90 % of the answers to all tasks are the same, and less than half succeed."""
     share, solved = run.recent("answers/same", STEPS), run.recent("accuracy", STEPS)
     if not share or min(share) < ALWAYS or not solved or max(solved) >= MOSTLY:
         return None
@@ -122,7 +122,7 @@ def same_answer(run: Evidence) -> str | None:
 
 
 def template_changed(run: Evidence) -> str | None:
-    """The run replaces the chat template of the model, which then does not answer in its form."""
+    """The run sets a chat template or format, and for two steps half of the answers are cut or none succeeds."""
     keys = {"chat_template": None, "chat_format": "auto"}
     chosen = [
         f"model.{key}={run.setting(f'model.{key}')}"
@@ -135,7 +135,7 @@ def template_changed(run: Evidence) -> str | None:
 
 
 def warm_up_short(run: Evidence) -> str | None:
-    """After the warm-up, most answers do not have the form that the environment reads."""
+    """In the first step after a warm-up, half of the answers do not end, or of the actions or calls cannot be read."""
     updates = run.setting("warmup.steps")
     if not updates or len(run.rows) != 1:
         return None

@@ -8,13 +8,13 @@ STEPS = 3
 
 
 def learning_rate_tiny(run: Evidence) -> str | None:
-    """An update of AdamW is about as large as the learning rate, and is lost in the rounding of a weight."""
+    """The rate of two steps in a row is below 1e-10: an update of AdamW is lost in the rounding of a weight."""
     rates = run.recent("learning_rate", 2)
     return f"{rates[-1]:g} in step {run.step}" if rates and max(rates) < TINY_RATE else None
 
 
 def no_gradient(run: Evidence) -> str | None:
-    """There is something to learn, but the gradient is 0."""
+    """In two steps in a row there are updates and advantages that differ, but the norm of the gradient is 0."""
     norms, updates = run.recent("gradient_norm", 2), run.recent("updates", 2)
     signal = run.recent("advantage/std", 2) or [1.0]
     held = norms and max(norms) == 0.0 and updates and min(updates) > 0 and min(signal) > 0
@@ -22,7 +22,7 @@ def no_gradient(run: Evidence) -> str | None:
 
 
 def reference_differs(run: Evidence) -> str | None:
-    """Before the policy can have changed, it is far from the reference of the KL term."""
+    """The divergence of the first step is 0.5 nats per token or more, before the policy can have moved so far."""
     divergence = run.early("kl/mean")
     if len(run.rows) > STEPS or not divergence or divergence[0] < 0.5:
         return None
@@ -30,26 +30,26 @@ def reference_differs(run: Evidence) -> str | None:
 
 
 def divergence_high(run: Evidence) -> str | None:
-    """The policy moves away from its reference."""
+    """The divergence of two steps in a row is 1 nat per token or more, and was below 0.5 in the first step."""
     divergence, first = run.recent("kl/mean", 2), run.early("kl/mean")
     held = divergence and min(divergence) >= 1.0 and first[0] < 0.5
     return f"{divergence[-1]:.3g} nats per token in step {run.step}" if held else None
 
 
 def ratio_high(run: Evidence) -> str | None:
-    """Single tokens became far more likely within a step."""
+    """In two steps in a row, a token became a thousand times as likely within the step."""
     ratios = run.recent("ratio/max", 2)
     return f"ratio/max is {ratios[-1]:.3g} in step {run.step}" if ratios and min(ratios) >= 1000 else None
 
 
 def clipped(run: Evidence) -> str | None:
-    """Clipping removes the gradient of most tokens."""
+    """In three steps in a row, clipping removes the gradient of 40 % of the tokens."""
     shares = run.recent("clip/fraction", STEPS)
     return f"{shares[-1]:.0%} of the tokens of step {run.step}" if shares and min(shares) >= 0.4 else None
 
 
 def gradient_limited(run: Evidence) -> str | None:
-    """Gradients are scaled down to a small part."""
+    """In three steps in a row, the norm of the gradient is 50 times `trainer.max_gradient_norm`."""
     norms, limit = run.recent("gradient_norm", STEPS), run.setting("trainer.max_gradient_norm")
     if not norms or not isinstance(limit, (int, float)) or limit <= 0 or min(norms) < 50 * limit:
         return None
@@ -57,13 +57,13 @@ def gradient_limited(run: Evidence) -> str | None:
 
 
 def engine_differs(run: Evidence) -> str | None:
-    """Engine and trainer give other probabilities to the same tokens."""
+    """In two steps in a row, the log-probabilities differ by 0.1 nats per token on average."""
     gaps = run.recent("logprob_gap/mean", 2)
     return f"{gaps[-1]:.3g} nats per token in step {run.step}" if gaps and min(gaps) >= 0.1 else None
 
 
 def entropy_collapsed(run: Evidence) -> str | None:
-    """The policy is almost deterministic, and rarely succeeds."""
+    """In three steps in a row, entropy is below 0.02 nats and a tenth of the first step, and less than half succeed."""
     entropy, first = run.recent("entropy/mean", STEPS), run.early("entropy/mean")
     solved = run.recent("accuracy", STEPS)
     held = entropy and first and solved and max(entropy) < min(0.02, 0.1 * first[0]) and max(solved) < 0.5
@@ -71,7 +71,7 @@ def entropy_collapsed(run: Evidence) -> str | None:
 
 
 def reward_fell(run: Evidence) -> str | None:
-    """The reward falls to a small part of what it was."""
+    """In two steps in a row, the mean reward is a quarter of the best one before, which was 0.1 or more."""
     rewards, now = [row["reward/mean"] for row in run.rows if "reward/mean" in row], run.recent("reward/mean", 2)
     best = max(rewards[:-2], default=0.0)
     held = now and best >= 0.1 and max(now) <= best / 4
@@ -79,14 +79,14 @@ def reward_fell(run: Evidence) -> str | None:
 
 
 def loss_rises(run: Evidence) -> str | None:
-    """The loss of supervised training is above its start."""
+    """In three steps in a row, the loss of supervised training is 1.2 times that of the first step."""
     now, first = run.recent("loss", STEPS), run.early("loss")
     held = len(run.rows) > STEPS and now and first and first[0] > 0 and min(now) > 1.2 * first[0]
     return f"{first[0]:.3g} in the first step, {now[-1]:.3g} in step {run.step}" if held else None
 
 
 def length_drifts(run: Evidence) -> str | None:
-    """Answers become several times as long or as short."""
+    """In three steps in a row, answers have 4 times as many tokens as in the first step, or a quarter of them."""
     rows = run.rows[-STEPS:]
     if len(run.rows) <= STEPS:
         return None
@@ -96,7 +96,7 @@ def length_drifts(run: Evidence) -> str | None:
 
 
 def evaluation_falls(run: Evidence) -> str | None:
-    """Training improves, and the evaluation becomes worse."""
+    """Reward or loss improved by 0.1 in training, and both of the last evaluations are worse than the first by 0.1."""
     if len(run.rows) < 2 * STEPS or len(run.evaluations) < 3:
         return None
     for trained, held_out, sign in (("reward/mean", "evaluation/reward", 1.0), ("loss", "evaluation/loss", -1.0)):
