@@ -1,7 +1,7 @@
 """Faults that are seeded into default recipes are named within five steps, and healthy runs have no finding.
 
-The healthy runs of the proof are kept in ``RLCORE_PROOFS`` (default ``~/.cache/rlcore/proofs``), so that a second run of
-this test continues where the first was interrupted. ``RLCORE_PROOF_SEEDS`` selects the seeds, such as ``0``.
+The healthy runs of the proof are kept in ``RLCORE_PROOFS`` (default ``~/.cache/rlcore/proofs``), so that another run of
+continues where the first was interrupted. ``RLCORE_PROOF_SEEDS`` selects the seeds, such as ``0``.
 """
 
 from __future__ import annotations
@@ -90,9 +90,9 @@ def write_page(faults: Mapping[Fault, list[Diagnosis]], healthy: Mapping[tuple[s
     lines = [
         "# diagnosis: what the rules say about faults and about healthy runs",
         "",
-        "Faults are seeded into default recipes, which are then run for five steps of eight tasks. Those of `gsm8k-tools`",
-        "start from the policy after the warm-up, unless they are about the warm-up. A run that is not listed has not been",
-        "computed. The [guide](../how-to/my-run-does-not-learn.md) explains the rules. Written by",
+        "Faults are seeded into default recipes, which are then run for five steps of eight tasks. Those of",
+        "`gsm8k-tools` start from the policy after the warm-up, unless they are about the warm-up. A run that is not",
+        "listed has not been computed. The [guide](../how-to/my-run-does-not-learn.md) explains the rules. Written by",
         "`uv run pytest -m proof tests/end_to_end/test_diagnosis.py`",
         f"at commit {commit.stdout.strip()}.",
         "",

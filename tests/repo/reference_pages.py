@@ -93,8 +93,9 @@ def metrics() -> str:
         "",
         "Trainers log these metrics to `metrics.jsonl` and to the trackers. A part in capitals stands for any name. "
         "`checkpoint.best.metric`",
-        "and `trainer.early_stop.metric` take a name; the last column is the direction that they use. *Healthy* says what",
-        "a metric is in a run that learns, up to the values that [the diagnosis](../how-to/my-run-does-not-learn.md)",
+        "and `trainer.early_stop.metric` take a name; the last column is the direction that they use. *Healthy* says",
+        "what a metric is in a run that learns, up to the values that "
+        "[the diagnosis](../how-to/my-run-does-not-learn.md)",
         "reports. Without an entry, it depends on the task.",
         "",
         "| Metric | Meaning | Healthy | Better |",
