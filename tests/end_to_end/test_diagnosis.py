@@ -1,7 +1,7 @@
 """Faults that are seeded into default recipes are named within five steps, and healthy runs have no finding.
 
-The healthy runs of the proof are kept in ``RLCORE_PROOFS`` (default ``~/.cache/rlcore/proofs``), so that another run of
-continues where the first was interrupted. ``RLCORE_PROOF_SEEDS`` selects the seeds, such as ``0``.
+The healthy runs of the proof are kept in ``RLCORE_PROOFS`` (default ``~/.cache/rlcore/proofs``), so that another proof
+continues where it was interrupted. ``RLCORE_PROOF_SEEDS`` selects the seeds, such as ``0``.
 """
 
 from __future__ import annotations

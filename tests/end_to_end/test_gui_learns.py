@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from rlcore.diagnosis.diagnosing import diagnose
 from workspace import ROOT
 
 TABLE = ROOT / "docs" / "results" / "gui.md"
@@ -64,6 +65,7 @@ def test_shortened_run_learns_to_tap(tmp_path: Path) -> None:
     learned = run(tmp_path, "aitw", "warmup.steps=400", "trainer.steps=8", "evaluation.every=8", "checkpoint.every=0")
     assert learned.first < 0.35
     assert learned.last > 0.5
+    assert diagnose(tmp_path / "run").found == []
 
 
 @pytest.mark.proof

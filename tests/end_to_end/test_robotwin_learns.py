@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from rlcore.diagnosis.diagnosing import diagnose
 from workspace import ROOT
 
 pytest.importorskip("sapien", reason="needs rl-plugin-robotwin[sapien]")
@@ -75,6 +76,7 @@ def test_shortened_run_reaches_more_often_than_the_cloned_policy(tmp_path: Path)
     learned = run(tmp_path, "trainer.steps=12", "evaluation.every=12", "data.evaluation=64", *smaller)
     assert learned.first < 0.5
     assert learned.last > learned.first + 0.15
+    assert diagnose(tmp_path / "run").found == []
 
 
 @pytest.mark.long

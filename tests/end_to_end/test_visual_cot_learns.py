@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from example_plugin import search_path
+from rlcore.diagnosis.diagnosing import diagnose
 from workspace import ROOT
 
 EXAMPLE, TABLE = ROOT / "examples" / "visual-cot", ROOT / "docs" / "results" / "visual-cot.md"
@@ -68,6 +69,7 @@ def test_shortened_run_learns_from_pictures(tmp_path: Path) -> None:
     learned = run(tmp_path, "trainer.steps=60", "evaluation.every=60", "checkpoint.every=0")
     assert learned.first < 0.42
     assert learned.last > 2 * CHANCE
+    assert diagnose(tmp_path / "run").found == []
 
 
 @pytest.mark.proof

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from rlcore.diagnosis.diagnosing import diagnose
 from workspace import ROOT
 
 TABLE = ROOT / "docs" / "results" / "visual-search.md"
@@ -79,6 +80,7 @@ def test_shortened_run_learns_to_look_closer(tmp_path: Path) -> None:
     assert learned.last > learned.first + 0.05
     assert learned.last > learned.without_tool + 0.2
     assert learned.without_tool < CHANCE + 0.1
+    assert diagnose(tmp_path / "run").found == []
 
 
 @pytest.mark.proof

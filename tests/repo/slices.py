@@ -12,6 +12,7 @@ SECONDS = {
     "test_docs.py": 330,
     "test_visual_search_learns.py": 280,
     "test_gsm8k_learns.py": 240,
+    "test_diagnosis.py": 180,
     "test_real_model.py": 220,
     "test_vllm_engine.py": 260,
     "test_visual_cot_learns.py": 170,
