@@ -80,6 +80,8 @@ def rlcore_trackers(): return at("trackers", lambda: [specs.TrackerSpec(id="fuzz
 @hookimpl
 def rlcore_checks(): return at("checks", lambda: [specs.CheckSpec(id="fuzz", target=f"{M}:check")])
 @hookimpl
+def rlcore_diagnoses(): return at("diagnoses", lambda: [specs.DiagnosisSpec(id="fuzz", target=f"{M}:diagnosis")])
+@hookimpl
 def rlcore_config_adapters():
     return at("config_adapters", lambda: [specs.ConfigAdapterSpec(id="fuzz", target=f"{M}:Adapter", overrides=True)])
 @hookimpl
@@ -122,6 +124,7 @@ class Tracker:
     def __init__(self, options, folder): at("tracker.init", lambda: None)
     def log(self, step, metrics): return at("tracker.log", lambda: None)
     def close(self): return at("tracker.close", lambda: None)
+def diagnosis(run): return at("diagnosis", lambda: None)
 def check(): return at("check", lambda: [Finding(status="ok", text="fine")])
 class Adapter:
     keys = ("fuzz.key",)
@@ -154,6 +157,7 @@ HOOKS = (
     "tools",
     "trackers",
     "checks",
+    "diagnoses",
     "config_adapters",
     "commands",
     "recipes",
@@ -189,7 +193,7 @@ COMMANDS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
         *(("run_started", "step_finished", "rollouts_scored", "run_finished", "tracker.init", "tracker.log"),),
         TRAIN,
     ),
-    (("tracker.close", "reward", "reset", "step", "texts"), TRAIN),
+    (("tracker.close", "reward", "reset", "step", "texts", "diagnosis", "diagnoses"), TRAIN),
 )
 
 

@@ -266,5 +266,33 @@ def test_run_prints_a_finding_once_and_again_at_its_end(rlcore: Call, caplog: py
     assert [one["rule"] for one in found["diagnosis"] if ":" in one["rule"]] == ["mine.py:third_step"]
 
 
+IDLE = """
+from rlcore import hookimpl
+
+class Idle:
+    @hookimpl
+    def rlcore_step_finished(self):
+        return {"updates": 0.0}
+"""
+
+
+def test_a_run_without_updates_says_so_in_its_last_line(rlcore: Call) -> None:
+    Path("idle.py").write_text(IDLE, encoding="utf-8")
+    done = rlcore("run", "-p", "toy", "observers=['idle.py:Idle']", "trackers.use=[jsonl]")
+    assert done.out.splitlines()[-1] == "untrained nothing was trained: no step changed the policy"
+    (run,) = Path("runs").iterdir()
+    assert rlcore("diagnose", str(run)).out.splitlines()[-1] == done.out.splitlines()[-1]
+    found = json.loads(rlcore("run", "-p", "toy", "observers=['idle.py:Idle']", "--json").out)
+    assert (found["trained"], found["finished"]) == (False, True)
+
+
+@pytest.mark.parametrize("idle", ["updates", "learning_rate", "gradient_norm"])
+def test_one_step_with_a_change_is_training(tmp_path: Path, idle: str) -> None:
+    for last, trained in ((0, False), (1, True)):
+        run = run_with(tmp_path / str(last), [row(1, {idle: 0}), row(2, {idle: last})], "[warmup]\nsteps = 3\n")
+        found = diagnose(run)
+        assert (found.trained, "after the warm-up" in "".join(found.verdict())) == (trained, not trained)
+
+
 def test_diagnose_refuses_what_is_no_run(rlcore: Call) -> None:
     assert rlcore("diagnose", "nowhere").status == 2

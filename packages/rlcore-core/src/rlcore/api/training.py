@@ -80,6 +80,8 @@ def train(
             )
         job, _ = trained(start, processes, Output())
     assert job.directory is not None
+    if job.diagnosis is not None:
+        job.say(*job.diagnosis.verdict())
     if not is_finished(job):
         command_line = resume_command(request, job.directory.path)
         raise KeyboardInterrupt(f"the run was interrupted; continue it with {command_line}")
