@@ -279,7 +279,7 @@ class Idle:
 def test_a_run_without_updates_says_so_in_its_last_line(rlcore: Call) -> None:
     Path("idle.py").write_text(IDLE, encoding="utf-8")
     done = rlcore("run", "-p", "toy", "observers=['idle.py:Idle']", "trackers.use=[jsonl]")
-    assert done.out.splitlines()[-1] == "untrained nothing was trained: no step changed the policy"
+    assert done.out.splitlines()[-1] == "untrained nothing was trained after the warm-up: no step changed the policy"
     (run,) = Path("runs").iterdir()
     assert rlcore("diagnose", str(run)).out.splitlines()[-1] == done.out.splitlines()[-1]
     found = json.loads(rlcore("run", "-p", "toy", "observers=['idle.py:Idle']", "--json").out)
