@@ -27,7 +27,8 @@ def diagnose(run: str, rules: tuple[str, ...], as_json: bool) -> int:
     """Say why RUN does not learn: what its metrics and rollouts show, and which key to change.
 
     RUN is a run directory, or a folder in its checkpoints/. It may have ended early, or may still train. Nothing is
-    written into it. Exit with 1 if there is a finding.
+    written into it, and no code that it names is imported: give the rules of its key diagnosis with --rule. Exit with 1
+    if there is a finding.
     """
     from rlcore.diagnosis.diagnosing import diagnose as examine
 

@@ -18,17 +18,15 @@ LONGEST = 160
 
 def rewards_zero(run: Evidence) -> str | None:
     """The mean reward of three steps in a row is 0, and the rewards of all groups are equal."""
-    rewards, equal = run.recent("reward/mean", STEPS), run.recent("groups/equal", STEPS)
-    alike = min(equal or (run.recent("accuracy", STEPS) and [1.0 - max(run.recent("accuracy", STEPS))]) or [0.0])
-    return f"steps {_span(run)}" if rewards and not any(rewards) and alike == 1.0 else None
+    rewards, solved = run.recent("reward/mean", STEPS), run.recent("accuracy", STEPS)
+    equal = run.recent("groups/equal", STEPS) or [1.0 - share for share in solved]
+    return f"steps {_span(run)}" if rewards and not any(rewards) and equal and min(equal) == 1.0 else None
 
 
 def rewards_maximal(run: Evidence) -> str | None:
     """Every trajectory of the first three steps succeeds. A run that learns may only end like this."""
-    solved = run.early("accuracy", STEPS)
-    held = (
-        len(run.rows) == STEPS and solved and min(solved) == 1.0 and min(run.early("groups/equal", STEPS) or [0]) == 1.0
-    )
+    solved, equal = run.early("accuracy", STEPS), run.early("groups/equal", STEPS)
+    held = len(run.rows) == STEPS and solved and equal and min(*solved, *equal) == 1.0
     return f"accuracy 1 in steps {_span(run)}" if held else None
 
 
@@ -63,7 +61,7 @@ def not_scored(run: Evidence) -> str | None:
     if not lost or min(lost) < 0.2:
         return None
     reason = next((str(one.failure or _error(one)) for one in run.trajectories() if one.reward is None), "")
-    return f"{lost[-1]:.0%} of step {run.step}" + (f", the first: {_short(reason)}" if reason else "")
+    return f"{lost[-1]:.0%} of step {run.step}{_first(reason)}"
 
 
 def cut_by_turn(run: Evidence) -> str | None:
@@ -122,16 +120,11 @@ def same_answer(run: Evidence) -> str | None:
 
 
 def template_changed(run: Evidence) -> str | None:
-    """The run sets a chat template or format, and for two steps half of the answers are cut or none succeeds."""
-    keys = {"chat_template": None, "chat_format": "auto"}
-    chosen = [
-        f"model.{key}={run.setting(f'model.{key}')}"
-        for key, usual in keys.items()
-        if run.setting(f"model.{key}") not in (None, usual)
-    ]
-    cut, solved = run.shares("stop/length", 2), run.recent("accuracy", 2)
-    broken = (cut and min(cut) >= MOSTLY) or (solved and max(solved) == 0.0)
-    return " and ".join(chosen) if chosen and broken else None
+    """The run sets a chat template or format, and for two steps half of the answers are cut or calls unreadable."""
+    usual = {"model.chat_template": None, "model.chat_format": "auto"}
+    chosen = [f"{key}={run.setting(key)}" for key in usual if run.setting(key) not in (None, usual[key])]
+    shares = run.shares("stop/length", 2), run.recent("tools/unreadable", 2)
+    return " and ".join(chosen) if chosen and any(min(pair, default=0.0) >= MOSTLY for pair in shares) else None
 
 
 def warm_up_short(run: Evidence) -> str | None:

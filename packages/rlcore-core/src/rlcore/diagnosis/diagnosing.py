@@ -118,11 +118,12 @@ class Diagnoser:
 def diagnose(run: str | Path, *, rules: Sequence[str] = ()) -> Diagnoser:
     """Apply the rules to a run directory, step by step. The run may have ended in any way, or may still train.
 
-    Nothing is written into it, and damaged lines of metrics and rollouts are left out.
+    Nothing is written into it, and damaged lines of metrics and rollouts are left out. No code that it names is imported:
+    the rules of its key ``diagnosis`` apply only if ``rules`` has them.
 
     Args:
         run: the directory, or a checkpoint in it
-        rules: import paths of further rules, besides those of plugins and of the run's own key ``diagnosis``
+        rules: import paths of further rules, besides those of plugins
 
     Raises:
         UserError: it is not a run directory, or its configuration cannot be read.
@@ -132,10 +133,8 @@ def diagnose(run: str | Path, *, rules: Sequence[str] = ()) -> Diagnoser:
     if found is None:
         fix = "give a directory created by rlcore run, or a folder in its checkpoints/"
         raise UserError(f"{run} is not a run directory", found="no config.toml in it", fix=fix)
-    folder, config = found[0], config_layer(found[0]).tree
-    own = config.get("diagnosis")
-    extra = [id for id in own if isinstance(id, str)] if isinstance(own, list) else []
-    diagnoser = Diagnoser(folder, config, Registry(), [*extra, *rules])
+    folder = found[0]
+    diagnoser = Diagnoser(folder, config_layer(folder).tree, Registry(), rules)
     for row in read_metrics(folder / "metrics.jsonl"):
         diagnoser.after(row)
     return diagnoser

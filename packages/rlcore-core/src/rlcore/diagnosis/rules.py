@@ -145,7 +145,7 @@ RULES = (
         "the model does not answer in the chat template of the run",
         key="model.chat_template",
         fix="use the template that the model was trained with: unset model.chat_template and model.chat_format",
-        metrics="stop/length accuracy",
+        metrics="stop/length tools/unreadable",
     ),
     _rule(
         "warm-up-short",
