@@ -118,8 +118,8 @@ class Diagnoser:
 def diagnose(run: str | Path, *, rules: Sequence[str] = ()) -> Diagnoser:
     """Apply the rules to a run directory, step by step. The run may have ended in any way, or may still train.
 
-    Nothing is written into it, and damaged lines of metrics and rollouts are left out. No code that it names is imported:
-    the rules of its key ``diagnosis`` apply only if ``rules`` has them.
+    Nothing is written into it, and damaged lines of metrics and rollouts are left out. No code that it names is
+    imported: the rules of its key ``diagnosis`` apply only if ``rules`` has them.
 
     Args:
         run: the directory, or a checkpoint in it
