@@ -97,6 +97,13 @@ CASES: list[tuple[str, Tree, Tree, Tree, Tree]] = [
         {"entropy/mean": 0.019, "accuracy": 0.4},
         {"entropy/mean": 0.02, "accuracy": 0.4},
     ),
+    (
+        "entropy-collapsed",
+        {},
+        {"entropy/mean": 1},
+        {"entropy/mean": 0, "accuracy": 0},
+        {"entropy/mean": -9, "accuracy": 0},
+    ),
     ("reward-fell", {}, {"reward/mean": 0.4}, {"reward/mean": 0.1}, {"reward/mean": 0.11}),
     ("loss-rises", {}, {**LOSS, "loss": 1}, {**LOSS, "loss": 1.21}, {**LOSS, "loss": 1.2}),
     ("length-drifts", {}, {"tokens/sampled": 100}, {"tokens/sampled": 400}, {"tokens/sampled": 399}),

@@ -66,7 +66,9 @@ def entropy_collapsed(run: Evidence) -> str | None:
     """In three steps in a row, entropy is below 0.02 nats and a tenth of the first step, and less than half succeed."""
     entropy, first = run.recent("entropy/mean", STEPS), run.early("entropy/mean")
     solved = run.recent("accuracy", STEPS)
-    held = entropy and first and solved and max(entropy) < min(0.02, 0.1 * first[0]) and max(solved) < 0.5
+    if not entropy or not first or not solved or min(entropy) < 0:  # that of continuous actions has no lower limit
+        return None
+    held = max(entropy) < min(0.02, 0.1 * first[0]) and max(solved) < 0.5
     return f"{entropy[-1]:.2g} nats per token in step {run.step}, {first[0]:.2g} in the first one" if held else None
 
 
