@@ -76,7 +76,7 @@ def content(run: Path) -> dict[str, str]:
         name = str(path.relative_to(run))
         if path.is_symlink():
             found[name] = f"-> {os.readlink(path)}"
-        elif path.is_file() and name not in ignored and not name.startswith("superseded/"):
+        elif path.is_file() and name not in ignored and not name.startswith("superseded/") and ".times." not in name:
             found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
     metrics = run / "metrics.jsonl"
     lines = timeless(metrics) if metrics.exists() else []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import gzip
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -119,7 +118,7 @@ def group(reward: float | None = 1.0, images: tuple[bytes, ...] = ()) -> Group:
     segment = Segment(
         token_ids=(1, 2),  # type: ignore[arg-type]
         loss_mask=(False, True),  # type: ignore[arg-type]
-        logprobs=(0.0, -math.pi),  # type: ignore[arg-type]
+        logprobs=(0.0, -3.140625),  # type: ignore[arg-type]
         turns=(Turn(kind="observation", start=0, end=1, messages=task.messages),),
     )
     trajectory = Trajectory(

@@ -5,11 +5,11 @@ Abilities of engines and environments are in `rlcore.contracts`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 from rlcore.errors import UserError
-from rlcore.types import Demonstration, Group, RecordedEpisode, Task
+from rlcore.types import Demonstration, Group, NumberArray, RecordedEpisode, Task
 
 
 @runtime_checkable
@@ -18,6 +18,32 @@ class DemonstrationDataset(Protocol):
 
     def demonstrations(self, count: int, *, seed: int) -> Iterable[Demonstration]:
         """At most ``count`` conversations. May raise `DataError` if the dataset has none."""
+        ...
+
+
+@runtime_checkable
+class KeepsGroups(Protocol):
+    """A report of a sampler that stores groups as they end, such as `rlcore.session.session.RunSession`."""
+
+    def group_finished(self, purpose: str, group: Group) -> None:
+        """A group of a request with this purpose has been scored. Called from the thread of the sampler."""
+        ...
+
+
+@runtime_checkable
+class KeepsEvidence(Protocol):
+    """A report of a trainer that stores what became of groups and tokens, such as a `RunSession`."""
+
+    def begin_record(self, step: int, purpose: str) -> None:
+        """Announce the groups of a step, which `KeepsGroups` receives as they end, and ``record`` all together."""
+        ...
+
+    def describe_groups(self, notes: Sequence[Mapping[str, Any]], brought: Sequence[Mapping[str, Any]]) -> None:
+        """Describe the groups of the next ``record``; see `rlcore.runs.index.write_record`."""
+        ...
+
+    def record_tokens(self, step: int, columns: Mapping[str, NumberArray], note: Mapping[str, Any]) -> None:
+        """Store values of the trained tokens of a step; see `rlcore.runs.evidence.Tokens`."""
         ...
 
 

@@ -13,6 +13,7 @@ from rlcore.contracts import Environment
 from rlcore.episodes.calls import CallFailed, call
 from rlcore.episodes.context import EpisodeContext, takes_context
 from rlcore.errors import SandboxFailure, ToolFailure
+from rlcore.timing import timed
 from rlcore.types import Boundary, Observation, Sampling, Step, Stop, Trajectory
 from rlcore.types.checking import flaw_in_observation, flaw_in_step
 
@@ -116,9 +117,10 @@ class AgentLoop:
                 self.model_client.observe(record, await record.enter(observation))
                 if record.session != session:
                     await self._release(session, closing)
-                action, finish_reason = await self.model_client.generate(
-                    record, sampling, timeout_s=self.limits.engine_timeout_s, until=until
-                )
+                with timed("turn"):
+                    action, finish_reason = await self.model_client.generate(
+                        record, sampling, timeout_s=self.limits.engine_timeout_s, until=until
+                    )
                 if finish_reason == "length":
                     raise End(Stop.LENGTH)
                 step = await self._ask("step", environment.step, action, until=until)
@@ -136,7 +138,10 @@ class AgentLoop:
         """Call the environment. A failure ends the trajectory."""
         timeout_s, threaded = self.limits.environment_timeout_s, self.blocking
         try:
-            return await call(name, method, *arguments, timeout_s=timeout_s, until=until, threaded=threaded, **keywords)
+            with timed("make" if method is self.make_environment else name):
+                return await call(
+                    name, method, *arguments, timeout_s=timeout_s, until=until, threaded=threaded, **keywords
+                )
         except CallFailed as failed:
             boundary = Boundary.ENVIRONMENT
             if failed.timed_out:

@@ -70,6 +70,9 @@ class PolicyGradientConfig(TrainerTable):
     """Optimiser steps per pass over a rollout, each on a share of the trajectories; 1 is strictly on-policy."""
     epochs: Positive = 1
     """Passes over each rollout; more than one is off-policy."""
+    token_evidence: Rate = 1.0
+    """Share of the trajectories whose values are stored for each trained token, in ``evidence/`` of the run: 1 stores
+    all, 0 none. A token takes at most 12 bytes."""
     sync_check_every: Annotated[int, Field(ge=0, le=LARGEST)] = 1
     """Number of steps between checks that the engine has the policy's weights; 0 disables the check."""
 

@@ -22,6 +22,7 @@ from rlcore.endpoints.servers import Server, Servers
 from rlcore.endpoints.waiting import backoff_s, retry_after_s
 from rlcore.errors import UserError
 from rlcore.json_files import parse_answer
+from rlcore.timing import timed
 
 FIRST_WAIT_S = 30.0
 """Maximum time that other requests wait for the result of the first one."""
@@ -87,7 +88,8 @@ class ChatEndpoints:
             async with asyncio.timeout_at(ends), self._slots:
                 await self._after_the_first()
                 try:
-                    return await self._answer(self._content(messages, max_tokens, body), ends)
+                    with timed("request", self._config.model):
+                        return await self._answer(self._content(messages, max_tokens, body), ends)
                 finally:
                     self._first_ended.set()
         except TimeoutError:

@@ -10,6 +10,7 @@ from rlcore.contracts import SandboxSession
 from rlcore.episodes.calls import describe
 from rlcore.errors import SandboxFailure
 from rlcore.plugin_calls import value_text
+from rlcore.timing import timed
 from rlcore.types import CodeResult
 from rlcore.types.checking import flaw_in_code_result
 
@@ -35,7 +36,8 @@ class EpisodeSession:
         async with self._turn:
             if self._closed:
                 raise SandboxFailure("the sandbox session of the episode is closed")
-            result = await _contained("run", self._session.run, code)
+            with timed("cell"):
+                result = await _contained("run", self._session.run, code)
         if not isinstance(result, CodeResult):
             raise SandboxFailure(f"run of the sandbox must return a CodeResult, it returned {value_text(result)}")
         if flaw := flaw_in_code_result(result):

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 from rlcore.episodes.calls import CallFailed, call, together
 from rlcore.episodes.context import EpisodeContext
 from rlcore.plugin_calls import error_text, plugin_code, value_text
+from rlcore.timing import collected, timed
 from rlcore.types import Boundary, Failure, Group, RewardResult, Task, Trajectory
 from rlcore.types.checking import flaw_in_numbers
+from rlcore.types.trajectory import LONGEST_TEXT
 
 if TYPE_CHECKING:
     from rlcore.episodes.rewards import SelectedReward
@@ -81,7 +83,11 @@ class Scorer:
         """
         scored = group
         for name, reward in self._groups:
-            results = await self._group_results(reward, scored)
+            with collected() as times:
+                results = await self._group_results(reward, scored)
+            # The time is that of the whole group, so it is counted once.
+            first = (one.replace(times=(*one.times, *times)) for one in group.trajectories[:1])
+            group = Group(task=group.task, trajectories=(*first, *group.trajectories[1:]))
             trajectories = (
                 trajectory.replace(rewards={**trajectory.rewards, name: result}) if trajectory.scorable else trajectory
                 for trajectory, result in zip(group.trajectories, results, strict=True)
@@ -110,7 +116,8 @@ class Scorer:
         self, reward: SelectedReward, trajectory: Trajectory, task: Task, context: EpisodeContext
     ) -> RewardResult:
         try:
-            answer = await self._call(reward, trajectory, task, context=context)
+            with timed("reward", reward.id):
+                answer = await self._call(reward, trajectory, task, context=context)
         except CallFailed as failure:
             return _failed(failure)
         return checked(answer, reward.minimum, reward.maximum)
@@ -118,7 +125,7 @@ class Scorer:
     async def _group_results(self, reward: SelectedReward, group: Group) -> list[RewardResult]:
         count = len(group.trajectories)
         try:
-            with closing(EpisodeContext(group.task, seed=self._seed)) as context:
+            with closing(EpisodeContext(group.task, seed=self._seed)) as context, timed("reward", reward.id):
                 answers = await self._call(reward, group, context=context)
             with plugin_code(""):
                 answers = _listed(answers, count)
@@ -174,7 +181,10 @@ def _checked(answer: Any, minimum: float, maximum: float) -> RewardResult:
     kind = result.error_kind
     if not isinstance(kind, str) or not (kind == "" or _KIND.fullmatch(kind)):
         return RewardResult(value=None, error=f"it returned an error_kind that is no short name: {value_text(kind)}")
+    if not isinstance(result.text, str):
+        return RewardResult(value=None, error=f"it returned a text of type {type(result.text).__name__}")
     components = {name: float(value) for name, value in result.components.items()}
+    text = result.text[:LONGEST_TEXT]
     if result.value is None:
         error = result.error or "it returned neither a value nor an error"
     elif not isinstance(result.value, Real):
@@ -185,6 +195,6 @@ def _checked(answer: Any, minimum: float, maximum: float) -> RewardResult:
         except OverflowError:
             value = math.inf
         if minimum <= value <= maximum and math.isfinite(value):
-            return RewardResult(value=value, components=components, error=result.error, error_kind=kind)
+            return RewardResult(value=value, components=components, error=result.error, error_kind=kind, text=text)
         error = f"it returned {value:g}, which is outside [{minimum:g}, {maximum:g}]"
-    return RewardResult(value=None, components=components, error=error, error_kind=kind)
+    return RewardResult(value=None, components=components, error=error, error_kind=kind, text=text)

@@ -41,6 +41,7 @@ from rlcore.episodes.threads import TooManyAbandoned, run_in_thread
 from rlcore.episodes.tool_schema import check_arguments, parameters_of, schema_of
 from rlcore.errors import EnvironmentFailure, SandboxFailure, ToolFailure, UserError
 from rlcore.plugin_calls import error_text, is_interrupt
+from rlcore.timing import timed
 from rlcore.types import FrozenDict, Task, ToolSchema, freeze, thaw
 from rlcore.types.checking import flaw_in_numbers, is_finite
 from rlcore.types.frozen import has_more_items
@@ -118,7 +119,7 @@ class Tool:
         if self.wants_context:
             values["context"] = context
         try:
-            with Deadline(time.monotonic() + self.timeout_s) as deadline:
+            with timed("tool", self.name), Deadline(time.monotonic() + self.timeout_s) as deadline:
                 if is_async(self.function):
                     answer = await self.function(**values)
                 else:

@@ -8,6 +8,7 @@
       environment.json   versions, plugins, interpreter, platform, commit, arguments
       metrics.jsonl      one object per step, flat names
       rollouts/          scored groups, one file per step and purpose
+      evidence/          what is known about the rollouts: index, times, and values of trained tokens, by the same names
       media/             images of the rollouts, each stored once by content hash
       sheets/            evaluations with images as HTML pages, one file per step
       checkpoints/       NNNNNN/, one folder per saved step
@@ -49,9 +50,10 @@ from rlcore.runs.checkpoints import (
     last_checkpoint,
     run_of,
 )
+from rlcore.runs.index import unfinished_of
 from rlcore.runs.layout import SHEETS, back_up, lay_out, stamped_name
 from rlcore.runs.metrics import metrics_gap, metrics_lines, read_metrics
-from rlcore.runs.records import BlobStore
+from rlcore.runs.records import EVIDENCE, BlobStore
 from rlcore.runs.superseded import Superseded, supersede
 from rlcore.runs.surroundings import changed_versions, surroundings
 
@@ -168,8 +170,11 @@ class RunDirectory:
         for folder in FOLDERS:  # a folder may have been deleted to free space
             with told(self.path / folder):
                 (self.path / folder).mkdir(exist_ok=True)
-        for folder_of_files in (self.path, self.rollouts, self.path / SHEETS):
+        for folder_of_files in (self.path, self.rollouts, self.path / EVIDENCE, self.path / SHEETS):
             sweep(folder_of_files)
+        for path in unfinished_of(self.path):  # the step is sampled again
+            with told(path):
+                path.unlink()
         BlobStore(self.media).sweep()
         resumes = self.path / "resumes.jsonl"
         earlier = read_text(resumes) if resumes.exists() else ""

@@ -1,4 +1,7 @@
-"""Stored rollouts: groups as JSON lines, with their images in a blob store next to them."""
+"""Stored rollouts: groups as JSON lines, with their images in a blob store next to them.
+
+Each line of a compressed file is a gzip member of its own, so that a group is read by its offset (`rlcore.runs.index`).
+"""
 
 from __future__ import annotations
 
@@ -10,19 +13,21 @@ import re
 import secrets
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from rlcore.atomic_files import sweep, told, whole
 from rlcore.errors import DataError
-from rlcore.json_files import json_lines, open_regular, parse_json
+from rlcore.json_files import LONGEST_LINE, json_lines, open_regular, parse_json
 from rlcore.plugin_calls import value_text
 from rlcore.redaction import without_known
 from rlcore.types import Group, Task, Trajectory, from_json, media_hash, to_json
 from rlcore.types.codec import DecodeBytes, from_base64
 
 _NAME = re.compile(r"[0-9a-f]{64}")
+EVIDENCE = "evidence"
+"""The folder of a run with what is known about its rollouts; see `rlcore.runs.index` and `rlcore.runs.evidence`."""
 
 
 class BlobStore:
@@ -146,7 +151,7 @@ def _checked(trajectory: Trajectory) -> Trajectory:
 def blobs_of(path: Path) -> BlobStore:
     """The image store of a file of rollouts: ``media/`` of its run, or ``media/`` next to the file."""
     folder = path.parent
-    if folder.name == "rollouts" and (folder.parent / "config.toml").is_file():
+    if folder.name in ("rollouts", EVIDENCE) and (folder.parent / "config.toml").is_file():
         folder = folder.parent
     return BlobStore(folder / "media")
 
@@ -160,15 +165,55 @@ def write_groups(path: Path, groups: Iterable[Group]) -> None:
     Raises:
         UserError: a file cannot be written.
     """
-    blobs = blobs_of(path)
-    with whole(path) as raw, _compressed(raw) if path.suffix == ".gz" else nullcontext(raw) as file:
+    blobs, compress = blobs_of(path), path.suffix == ".gz"
+    with whole(path) as file:
         for group in groups:
-            line = json.dumps(to_json(group, encode_bytes=blobs.put), ensure_ascii=False, default=value_text)
-            file.write(without_known(line).encode("utf-8", "surrogatepass") + b"\n")
+            line = line_of(group, blobs)
+            file.write(member_of(line) if compress else line)
 
 
-def _compressed(raw: BinaryIO) -> gzip.GzipFile:
-    return gzip.GzipFile(filename="", mode="wb", fileobj=raw, compresslevel=1, mtime=0)
+def line_of(group: Group, blobs: BlobStore) -> bytes:
+    """The stored form of a group, whose images are put into the store."""
+    data = to_json(group, encode_bytes=blobs.put, packed=True)
+    text = json.dumps(data, ensure_ascii=False, default=value_text)
+    return without_known(text).encode("utf-8", "surrogatepass") + b"\n"
+
+
+def member_of(line: bytes) -> bytes:
+    """A line as a gzip member. Equal lines give equal bytes."""
+    return gzip.compress(line, compresslevel=1, mtime=0)
+
+
+def read_group(path: Path, offset: int, *, where: str = "") -> Group:
+    """The group at an offset of a compressed file, without reading the groups before it.
+
+    Args:
+        path: a file of rollouts, or one that grows
+        offset: the first byte of its gzip member
+        where: names the group in messages; by default, the file and the offset
+
+    Raises:
+        DataError: there is no stored group, or an image is missing or damaged.
+    """
+    where = where or f"{path} at byte {offset:,}"
+    try:
+        with path.open("rb") as raw:
+            raw.seek(offset)
+            with gzip.GzipFile(fileobj=raw, mode="rb") as file:
+                line = file.readline(LONGEST_LINE + 1)
+        if len(line) > LONGEST_LINE:
+            raise ValueError(f"a line of more than {LONGEST_LINE:,} bytes")
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        raise DataError(f"cannot read the group in {where}", found=str(error), fix="restore the file") from None
+    return _group_of(line, _Shared(blobs_of(path)), where)
+
+
+def _group_of(line: bytes, decode_bytes: DecodeBytes, where: str) -> Group:
+    try:
+        return group_from_json(parse_json(line), decode_bytes=decode_bytes)
+    except ValueError as error:
+        found, fix = f"{type(error).__name__}: {error}", "give a file of rollouts/ of a run, or restore it"
+        raise DataError("this is not a stored group", found=found, where=where, fix=fix) from None
 
 
 def read_groups(path: Path) -> Iterator[Group]:
@@ -181,14 +226,7 @@ def read_groups(path: Path) -> Iterator[Group]:
     try:
         with open_regular(path) as raw, gzip.open(raw) if path.suffix == ".gz" else raw as file:
             for number, line in json_lines(file):
-                try:
-                    data = parse_json(line)
-                    group = group_from_json(data, decode_bytes=_Shared(blobs))
-                except ValueError as error:
-                    found = f"{type(error).__name__}: {error}"
-                    where, fix = f"{path}:{number}", "give a file of rollouts/ of a run, or restore it"
-                    raise DataError("this is not a stored group", found=found, where=where, fix=fix) from None
-                yield group
+                yield _group_of(line, _Shared(blobs), f"{path}:{number}")
     except (OSError, EOFError, ValueError, zlib.error) as error:
         fix = "restore the file, or leave it out"
         raise DataError(f"cannot read the rollouts in {path}", found=str(error), fix=fix) from None

@@ -3,7 +3,7 @@
 ::
 
     superseded/001-from-step-20/     of the first resume of the run, which continued after step 20
-      checkpoints/  rollouts/  sheets/  metrics.jsonl
+      checkpoints/  rollouts/  evidence/  sheets/  metrics.jsonl
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from rlcore.console.wording import counted
 from rlcore.runs.checkpoints import checkpoints_of
 from rlcore.runs.layout import SHEETS
 from rlcore.runs.metrics import metrics_lines
+from rlcore.runs.records import EVIDENCE
 
 FOLDER = "superseded"
-_RECORD = re.compile(r".+-([0-9]{6,})\.(?:jsonl\.gz|html)")
+_RECORD = re.compile(r".+-([0-9]{6,})\.[a-z.]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,9 +64,10 @@ def supersede(run: Path, step: int, *, number: int) -> Superseded:
     rollouts = [path for path in sorted((run / "rollouts").iterdir()) if _step_of(path) > step]
     for path in rollouts:
         _move(path, aside / "rollouts")
-    for path in sorted((run / SHEETS).glob("*.html")):
-        if _step_of(path) > step:
-            _move(path, aside / SHEETS)
+    for folder in (EVIDENCE, SHEETS):
+        for path in sorted((run / folder).glob("*")):
+            if _step_of(path) > step:
+                _move(path, aside / folder)
     lines = _cut_metrics(run / "metrics.jsonl", step, aside)
     return Superseded(folder=aside, checkpoints=len(checkpoints), rollouts=len(rollouts), lines=lines)
 

@@ -18,16 +18,18 @@ from rlcore.plugins.observers import Observers
 from rlcore.plugins.registry import Registry, asked
 from rlcore.report import Facts, has_images, notes_of_plugins, write_sheet
 from rlcore.runs.directory import RunDirectory
+from rlcore.runs.evidence import TOKENS, write_times, write_tokens
+from rlcore.runs.index import Unfinished, evidence_file, write_record
 from rlcore.runs.layout import SHEETS
 from rlcore.runs.metrics import read_metrics
 from rlcore.runs.output import Output
 from rlcore.runs.progress import Meter, PrintedProgress, ProgressDisplay, silent
-from rlcore.runs.records import write_groups
+from rlcore.runs.records import EVIDENCE
 from rlcore.session.components import RunComponents
 from rlcore.session.plan import RunPlan
 
 if TYPE_CHECKING:
-    from rlcore.types import Group
+    from rlcore.types import Group, NumberArray
 
 
 class RunSession(RunComponents):
@@ -71,6 +73,8 @@ class RunSession(RunComponents):
         self._stop_signal: int | None = None
         self.last_step: int | None = None
         self.diagnosis: Diagnoser | None = None
+        self._unfinished: Unfinished | None = None
+        self._described: tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]] = ((), ())
 
     @classmethod
     def create(
@@ -122,13 +126,32 @@ class RunSession(RunComponents):
             for found in self.diagnosis.after({**added, **metrics, "step": step}):
                 self.say(*found.lines())
 
+    def begin_record(self, step: int, purpose: str) -> None:
+        """Announce the groups of a step. Those that `group_finished` receives are stored before the step ends."""
+        self._close_unfinished()
+        if self.directory is not None:
+            self._unfinished = Unfinished(self.directory.path, purpose, step)
+
+    def group_finished(self, purpose: str, group: Group) -> None:
+        """Store a group that has ended before its step; see `rlcore.abilities.KeepsGroups`."""
+        if self._unfinished is not None and self._unfinished.purpose == purpose:
+            self._unfinished.add(group)
+
+    def describe_groups(self, notes: Sequence[Mapping[str, Any]], brought: Sequence[Mapping[str, Any]]) -> None:
+        """Describe the groups of the next `record`; see `rlcore.runs.index.write_record`."""
+        self._described = notes, brought
+
     def record(self, step: int, purpose: str, groups: Sequence[Group]) -> None:
         """Store scored groups in ``rollouts/``, and send them to observers and to the trackers that show samples.
 
         Evaluations with images are also written as a page in ``sheets/``.
         """
+        (notes, brought), self._described = self._described, ((), ())
         if self.directory is not None:
-            write_groups(self.directory.rollouts / f"{purpose}-{step:06d}.jsonl.gz", groups)
+            path = self.directory.rollouts / f"{purpose}-{step:06d}.jsonl.gz"
+            write_record(path, groups, unfinished=self._unfinished, notes=notes, brought=brought)
+            self._unfinished = None
+            write_times(evidence_file(path, "times.jsonl.gz"), groups)
             if purpose == "evaluation":
                 write_evaluation_sheet(self.directory.path, step, groups, self.plan, self.registry)
         hook = "rlcore_rollouts_scored"
@@ -137,6 +160,16 @@ class RunSession(RunComponents):
             with self._disabling(name, tracker, "log_samples"):
                 if isinstance(tracker, SampleTracker):
                     tracker.log_samples(step, purpose, groups)
+
+    def record_tokens(self, step: int, columns: Mapping[str, NumberArray], note: Mapping[str, Any]) -> None:
+        """Store values of the trained tokens of a step in ``evidence/``; see `rlcore.runs.evidence.Tokens`."""
+        if self.directory is not None:
+            write_tokens(self.directory.path / EVIDENCE / f"train-{step:06d}.{TOKENS}", columns, note)
+
+    def _close_unfinished(self) -> None:
+        if self._unfinished is not None:
+            self._unfinished.close()
+            self._unfinished = None
 
     def evaluated(self, groups: Sequence[Group]) -> None:
         """Send the scored groups of an evaluation outside of training to observers, with their other hooks silent."""
@@ -225,6 +258,7 @@ class RunSession(RunComponents):
         if self.diagnosis is not None and self.diagnosis.found:
             with suppress(UserError):  # as above
                 self.say(*self.diagnosis.summary())
+        self._close_unfinished()
         self._observers.tell("rlcore_run_finished", run=self, error=error)
         self.discard()
         if self.directory is not None:

@@ -22,7 +22,7 @@ from rlcore.types.requests import RolloutKey, RolloutRequest, derive_seed
 from rlcore.types.sandbox import CodeResult, SandboxLimits, SandboxSupport
 from rlcore.types.steps import Boundary, Failure, Observation, Step, Stop
 from rlcore.types.tasks import Demonstration, RecordedEpisode, Task
-from rlcore.types.trajectory import Group, RewardResult, Segment, Trajectory, Turn
+from rlcore.types.trajectory import Group, RewardResult, Segment, Timing, Trajectory, Turn
 
 __all__ = [
     "Boundary",
@@ -58,6 +58,7 @@ __all__ = [
     "Stop",
     "Task",
     "TextPart",
+    "Timing",
     "TokenIds",
     "ToolCall",
     "ToolSchema",

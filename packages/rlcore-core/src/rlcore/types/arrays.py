@@ -7,8 +7,11 @@ copy. A `NumberArray` has a shape and any type of number; ``numpy.asarray`` view
 
 from __future__ import annotations
 
+import base64
+import binascii
 import math
 import struct
+import sys
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -138,6 +141,31 @@ class Logprobs(FrozenArray[float]):
 
     __slots__ = ()
     TYPECODE = "d"
+
+    def packed(self) -> str:
+        """The numbers rounded to float32, little-endian, in base64. Engines compute in float32 or less."""
+        return base64.b64encode(_little_endian(array("f", self.memory))).decode("ascii")
+
+    @classmethod
+    def unpacked(cls, text: str) -> Self:
+        """The inverse of `packed`.
+
+        Raises:
+            ValueError: the text is not base64 of whole numbers.
+        """
+        numbers = array("f")
+        try:
+            numbers.frombytes(base64.b64decode(text, validate=True))
+        except binascii.Error as error:
+            raise ValueError(f"not base64: {error}") from None
+        return cls(array("f", _little_endian(numbers)))
+
+
+def _little_endian(numbers: array[float]) -> bytes:
+    """The bytes of numbers in little-endian order. The same function turns such bytes into this machine's order."""
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers.tobytes()
 
 
 FORMATS = {

@@ -1,8 +1,9 @@
 """Converts values to and from plain JSON data, based on the fields and type hints of their dataclasses.
 
-A dataclass becomes an object with all its fields, an array of tokens becomes a list of numbers, and an enum becomes its
-value. The caller chooses how bytes become text: base64, or a name in a `rlcore.runs.records.BlobStore`. The numbers of
-a `NumberArray` are always base64.
+A dataclass becomes an object with all its fields, except those with ``stored=False`` in their metadata. An array of
+tokens becomes a list of numbers, and an enum becomes its value. Log-probabilities may be `packed`; both forms are read.
+The caller chooses how bytes become text: base64, or a name in a `rlcore.runs.records.BlobStore`. The numbers of a
+`NumberArray` are always base64.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from functools import cache
 from numbers import Real
 from typing import Any, Literal, TypeVar
 
-from rlcore.types.arrays import FrozenArray, LossMask, NumberArray
+from rlcore.types.arrays import FrozenArray, Logprobs, LossMask, NumberArray
 from rlcore.types.frozen import FrozenDict, freeze, thaw
 
 Value = TypeVar("Value")
@@ -39,18 +40,23 @@ def from_base64(text: str) -> bytes:
         raise ValueError(f"not base64: {error}") from None
 
 
-def to_json(value: Any, *, encode_bytes: EncodeBytes = to_base64) -> Any:
+def to_json(value: Any, *, encode_bytes: EncodeBytes = to_base64, packed: bool = False) -> Any:
     """Convert a value to plain data.
 
     Values of type `Any`, such as the fields of a task, are kept unchanged, with mappings as ``dict`` and sequences as
     ``list``.
+
+    Args:
+        value: a dataclass, or a value of a field
+        encode_bytes: converts bytes to text
+        packed: whether log-probabilities become `rlcore.types.Logprobs.packed` instead of a list
     """
     if is_dataclass(value):
         cls: Any = type(value)
         hints = _hints(cls)
         encode_bytes = to_base64 if cls is NumberArray else encode_bytes
-        return {name: _encode(getattr(value, name), hint, encode_bytes) for name, hint in hints.items()}
-    return _encode(value, type(value), encode_bytes)
+        return {name: _encode(getattr(value, name), hint, encode_bytes, packed) for name, hint in hints.items()}
+    return _encode(value, type(value), encode_bytes, packed)
 
 
 def from_json(cls: type[Value], data: Any, *, decode_bytes: DecodeBytes = from_base64) -> Value:
@@ -69,14 +75,14 @@ def from_json(cls: type[Value], data: Any, *, decode_bytes: DecodeBytes = from_b
 @cache
 def _hints(cls: Any) -> dict[str, Any]:
     hints = typing.get_type_hints(cls)
-    return {field.name: hints[field.name] for field in fields(cls)}
+    return {field.name: hints[field.name] for field in fields(cls) if field.metadata.get("stored", True)}
 
 
-def _encode(value: Any, hint: Any, encode_bytes: EncodeBytes) -> Any:
+def _encode(value: Any, hint: Any, encode_bytes: EncodeBytes, packed: bool) -> Any:
     if isinstance(value, LossMask):
         return list(value.tobytes())
     if isinstance(value, FrozenArray):
-        return value.tolist()
+        return value.packed() if packed and isinstance(value, Logprobs) else value.tolist()
     if hint is Any:
         return thaw(value)
     if isinstance(value, Enum):
@@ -86,13 +92,13 @@ def _encode(value: Any, hint: Any, encode_bytes: EncodeBytes) -> Any:
     if isinstance(value, bytes):
         return encode_bytes(value)
     if is_dataclass(value):
-        return to_json(value, encode_bytes=encode_bytes)
+        return to_json(value, encode_bytes=encode_bytes, packed=packed)
     if isinstance(value, Mapping):
         inside = _mapping_value(hint)
-        return {key: _encode(item, inside, encode_bytes) for key, item in value.items()}
+        return {key: _encode(item, inside, encode_bytes, packed) for key, item in value.items()}
     if isinstance(value, Sequence):
         inside = _item(hint)
-        return [_encode(item, inside, encode_bytes) for item in value]
+        return [_encode(item, inside, encode_bytes, packed) for item in value]
     return float(value) if isinstance(value, Real) else value
 
 
@@ -143,6 +149,11 @@ def _decode_plain(data: Any, hint: Any, decode_bytes: DecodeBytes) -> Any:
     if hint is types.NoneType:
         _expect(data is None, data, "null")
         return None
+    if issubclass(hint, Logprobs) and isinstance(data, str):
+        try:
+            return hint.unpacked(data)
+        except ValueError as error:
+            raise ValueError(f": {error}") from None
     if issubclass(hint, FrozenArray):
         _expect(isinstance(data, list), data, "a list of numbers")
         try:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from rlcore.types.arrays import Logprobs, LossMask, NumberArray, TokenIds
 from rlcore.types.frozen import FrozenDict, freeze
-from rlcore.types.generation import FinishReason, MediaSpan
+from rlcore.types.generation import FinishReason, MediaSpan, Sampling
 from rlcore.types.messages import Message, ToolSchema
 from rlcore.types.steps import Failure, Stop
 from rlcore.types.tasks import Task
@@ -82,6 +82,10 @@ class Segment:
         return self.loss_mask.tobytes().count(1)
 
 
+LONGEST_TEXT = 2000
+"""Limit of the text of a `RewardResult`, in characters."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardResult:
     """The result of one reward. ``value=None`` with an ``error`` means *not scored*, which differs from zero."""
@@ -93,9 +97,23 @@ class RewardResult:
     error: str | None = None
     error_kind: str = ""
     """A short name for errors of this kind, such as ``time-out``, by which metrics count them."""
+    text: str = ""
+    """What a judge said, for people who read the trajectory; cut after `LONGEST_TEXT` characters."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "components", freeze(self.components))
+
+
+class Timing(NamedTuple):
+    """How long a part of an episode took."""
+
+    kind: str
+    """``queue``, ``engine_queue``, ``turn``, ``reset``, ``step``, ``tool``, ``cell``, ``request``, ``reward``."""
+    name: str
+    """Of the tool, the reward or the model that was asked; empty for others."""
+    start: float
+    """Unix time in seconds."""
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +136,10 @@ class Trajectory:
     reward: float | None = None
     """The weighted sum; None if not scored."""
     metrics: Mapping[str, float] = field(default_factory=FrozenDict)
+    sampling: Sampling | None = None
+    """The sampling parameters of each generation; None if they are not known."""
+    times: tuple[Timing, ...] = field(default=(), compare=False, repr=False, metadata={"stored": False})
+    """How long its parts took. Not stored with it, so that equal runs have equal records."""
 
     def __post_init__(self) -> None:
         for name in ("images", "rewards", "metrics"):

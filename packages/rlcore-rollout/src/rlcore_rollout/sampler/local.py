@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from functools import partial
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
-from rlcore.abilities import Described
+from rlcore.abilities import Described, KeepsGroups
 from rlcore.config.schema import Table
 from rlcore.contracts import LimitedEngine, RestartableEngine, SleepingEngine
 from rlcore.episodes.calls import CallFailed, call, describe, together
@@ -22,6 +23,7 @@ from rlcore.errors import EngineError
 from rlcore.event_loop import EventLoop
 from rlcore.plugin_calls import is_interrupt
 from rlcore.specs import EnvironmentSpec
+from rlcore.timing import add_time, collected
 from rlcore.types import (
     Boundary,
     Completion,
@@ -82,6 +84,7 @@ class LocalSampler:
 
     def __init__(self, components: RunComponents, source: WeightSource, report: Report) -> None:
         self._components, self._report = components, report
+        self._keeper = report if isinstance(report, KeepsGroups) else None
         self._rollout = components.config.rollout
         self._client = make_model_client(components, source)
         self._engine = self._client.engine
@@ -216,11 +219,18 @@ class LocalSampler:
         try:
             with meter, _refreshed(meter):
                 return await asyncio.gather(
-                    *(self._group(task, request, place, ended=ended) for place, task in enumerate(request.tasks))
+                    *(self._kept(task, request, place, ended=ended) for place, task in enumerate(request.tasks))
                 )
         finally:
             if request.purpose == "train" and isinstance(self._engine, SleepingEngine):
                 await self._engine.sleep()
+
+    async def _kept(self, task: Task, key: RolloutKey, place: int, *, ended: Callable[[Trajectory], None]) -> Group:
+        """The group of a task, which is stored as soon as it ends if the report keeps groups."""
+        group = await self._group(task, key, place, ended=ended)
+        if self._keeper is not None:
+            self._keeper.group_finished(key.purpose, group)
+        return group
 
     async def _group(self, task: Task, key: RolloutKey, place: int, *, ended: Callable[[Trajectory], None]) -> Group:
         """Run the trajectories of a task and score them; ``ended`` is called for each before it is scored."""
@@ -242,7 +252,6 @@ class LocalSampler:
         ended: Callable[[Trajectory], None],
     ) -> Trajectory:
         """Run and score a trajectory. The names of sessions sort in logical order, which an engine may use."""
-        stage = self._stages[task.environment]
         seeds = (key.seed, key.purpose, key.step)
         completions = Completions(
             model_client=self._client,
@@ -252,22 +261,36 @@ class LocalSampler:
             slots=self._slots,
             timeout_s=self._rollout.engine_timeout_s,
         )
+        with collected() as times:
+            scored = await self._acted_and_scored(task, key, sibling, completions, ended)
+        counts = {**scored.metrics, **completions.counts}
+        return scored.replace(metrics=counts, sampling=completions.sampling, times=tuple(times))
+
+    async def _acted_and_scored(
+        self,
+        task: Task,
+        key: RolloutKey,
+        sibling: int,
+        completions: Completions,
+        ended: Callable[[Trajectory], None],
+    ) -> Trajectory:
+        stage = self._stages[task.environment]
         context: EpisodeContext | None = None
+        start, began = time.time(), time.perf_counter()
         try:
             async with stage.places, self._slots:
+                add_time("queue", "", start, time.perf_counter() - began)
                 context = EpisodeContext(  # here, because its time limit starts
                     task,
                     sibling=sibling,
-                    seed=derive_seed(*seeds),
+                    seed=derive_seed(key.seed, key.purpose, key.step),
                     timeout_s=self._rollout.trajectory_timeout_s,
                     complete=completions,
                     open_sandbox=self._sandbox.open,
                 )
                 trajectory = await self._act(key, completions, context)
             ended(trajectory)
-            scored = await stage.scorer.score(trajectory, task, context)
-            counts = completions.counts
-            return scored.replace(metrics={**scored.metrics, **counts}) if counts else scored
+            return await stage.scorer.score(trajectory, task, context)
         finally:
             if context is not None:
                 await self._leave(context)

@@ -57,6 +57,8 @@ class Experience:
     """The policy turn of each written token, counted from 0 over all segments; -1 on padding; int64."""
     baselines_N: Tensor
     """The score of the greedy answer to each trajectory's task; NaN if none was requested."""
+    siblings: tuple[int, ...]
+    """The index of each trajectory among those of its group."""
     learnt_N: Tensor
     """False for trajectories that count in the statistics but not in the loss."""
     metrics: Mapping[str, float]
@@ -87,7 +89,7 @@ class Experience:
         members: list[tuple[int, Trajectory]] = []
         without_baseline = 0
         for index, group in enumerate(groups):
-            scored = _scored(group, grouped=grouped, with_turns=algorithm.turn_rewards != "none")
+            scored = scored_of(group, grouped=grouped, with_turns=algorithm.turn_rewards != "none")
             if baselines is not None and index not in baselines:
                 without_baseline += len(scored)
                 continue
@@ -136,6 +138,7 @@ class Experience:
             if trajectories
             else torch.empty(0, 0, dtype=torch.long),
             baselines_N=torch.tensor([known.get(index, math.nan) for index, _ in members], dtype=torch.float64),
+            siblings=tuple(trajectory.sibling for trajectory in trajectories),
             learnt_N=torch.tensor(learnt, dtype=torch.bool),
             metrics=metrics,
         )
@@ -216,7 +219,8 @@ def _sequences(trajectories: Sequence[Trajectory]) -> tuple[tuple[TrainingSequen
     return tuple(sequences), tuple(parts)
 
 
-def _scored(group: Group, *, grouped: bool, with_turns: bool) -> tuple[Trajectory, ...]:
+def scored_of(group: Group, *, grouped: bool, with_turns: bool) -> tuple[Trajectory, ...]:
+    """Return the trajectories of a group that count in the updates; none if it has too few."""
     whole = tuple(t if _is_finite(t, with_turns) else t.replace(reward=None) for t in group.trajectories)
     if not grouped:
         return tuple(t for t in whole if t.reward is not None)

@@ -42,20 +42,6 @@ def verdict(group: Group, metric: Metric, success: float, score: str | None = No
     return None
 
 
-def sift(
-    groups: Iterable[Group], metric: Metric, success: float, score: str | None = None
-) -> tuple[list[Group], Counter[Reason]]:
-    """Return the kept groups in order, and the number of dropped groups by reason."""
-    kept, reasons = [], Counter[Reason]()
-    for group in groups:
-        reason = verdict(group, metric, success, score)
-        if reason is None:
-            kept.append(group)
-        else:
-            reasons[reason] += 1
-    return kept, reasons
-
-
 def score_of(trajectory: Trajectory, score: str | None) -> float | None:
     """Return the value that a filter compares: a reward (``ID``), a component of one (``ID/COMPONENT``), or the sum.
 

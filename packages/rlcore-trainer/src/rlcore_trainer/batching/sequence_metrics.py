@@ -6,12 +6,37 @@ Axes: ``M`` the trained tokens of a micro-batch.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 Rows = dict[int, Tensor]
 """Values of the trained tokens of some sequences, by sequence index."""
+
+
+class Captured(NamedTuple):
+    """Numbers of trained tokens as they are sent between processes: one tensor for all sequences."""
+
+    sequences: list[int]
+    counts: list[int]
+    """Number of tokens of each sequence."""
+    values_KM: Tensor
+    """K numbers of each token, float32 on the CPU."""
+
+    @classmethod
+    def of(cls, parts: Sequence[tuple[Tensor, Tensor]]) -> Captured:
+        """Join micro-batches: the sequence of each token [M], and its numbers [K, M]."""
+        if not parts:
+            return cls([], [], torch.empty(0, 0))
+        sequence_M = torch.cat([of for of, _ in parts]).cpu()
+        values_KM = torch.cat([values for _, values in parts], dim=1).cpu()
+        owners, counts = torch.unique_consecutive(sequence_M, return_counts=True)
+        return cls(owners.tolist(), counts.tolist(), values_KM)
+
+    def rows(self) -> Rows:
+        """The numbers by sequence, [K, T]."""
+        return dict(zip(self.sequences, torch.split(self.values_KM, self.counts, dim=1), strict=True))
 
 
 def split(values_M: Tensor, sequence_M: Tensor) -> Rows:

@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from rlcore.config.schema import EnvironmentTable
 from rlcore.console.wording import counted
@@ -18,7 +18,7 @@ from rlcore.types import Group, RolloutRequest, Task
 
 from rlcore_trainer.algorithms.config import FilterConfig
 from rlcore_trainer.batching.curriculum import after_rollout
-from rlcore_trainer.batching.filtering import REASONS, Reason, check_score, excluding, sift, spread
+from rlcore_trainer.batching.filtering import REASONS, Reason, check_score, excluding, spread, verdict
 from rlcore_trainer.batching.mixture import Drawn, Mixture, MixtureState, Part
 from rlcore_trainer.config import CurriculumConfig, PolicyGradientConfig
 from rlcore_trainer.controller.collector_state import CollectorState, Waiting, from_json
@@ -35,6 +35,18 @@ class RolloutSource(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What became of a sampled group."""
+
+    kind: Literal["kept", "dropped", "carried"]
+    """Trained in its step, not trained at all, or left for a later step."""
+    why: Reason | Literal["surplus", ""] = ""
+    """Why it was dropped: the reason of the filter, or more groups than a step and the next one need."""
+    excluded: tuple[int, ...] = ()
+    """Siblings that count as not scored because of the reason why they stopped."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collected:
     """The groups of a step."""
@@ -47,6 +59,10 @@ class Collected:
     """``mixture/…``, ``curriculum/…`` and ``filter/…`` metrics, if these are used."""
     epoch: int
     """The epoch of the last drawn task, starting from 0; of several environments, the earliest one."""
+    fates: Sequence[Fate]
+    """What became of each sampled group."""
+    origins: Sequence[tuple[int, int]]
+    """The step in which each group to train on was sampled, and its number among the groups of that step."""
     warning: str | None = None
     """A warning for the log if the step has too few groups."""
 
@@ -146,7 +162,12 @@ class Collector:
         self._between = CollectorState(drawn=state, batch=step, trained=before.trained + 1)
         left, metrics = self._left(groups)
         return Collected(
-            groups=left, sampled=groups, metrics={**self._metrics(groups, state), **metrics}, epoch=_epoch(state)
+            groups=left,
+            sampled=groups,
+            metrics={**self._metrics(groups, state), **metrics},
+            epoch=_epoch(state),
+            fates=[Fate("kept", excluded=_excluded(*pair)) for pair in zip(groups, left, strict=True)],
+            origins=[(step, place) for place in range(len(groups))],
         )
 
     def _left(self, groups: Sequence[Group]) -> tuple[Sequence[Group], dict[str, float]]:
@@ -173,6 +194,7 @@ class Collector:
         pool = [waiting for waiting in before.carried if before.trained - waiting.born <= MAX_AGE]
         brought = len(pool)
         sampled: list[Group] = []
+        fates: list[Fate] = []
         reasons: Counter[Reason] = Counter()
         excluded: Counter[str] = Counter()
         for extra in range(self._filter.max_extra_batches + 1):
@@ -185,16 +207,31 @@ class Collector:
             if groups is None:
                 return None
             state = self._measured(drawn, groups)
-            sampled += groups
             check_score(groups, self._filter.score)
+            whole = groups
             groups, counts = excluding(groups, self._filter.exclude)
             excluded += counts
-            kept, dropped = sift(groups, self._filter.metric, self._success, self._filter.score)
-            pool += [Waiting(group, before.trained) for group in kept]
-            reasons += dropped
+            for place, group in enumerate(groups, start=len(sampled)):
+                why = verdict(group, self._filter.metric, self._success, self._filter.score)
+                left = _excluded(whole[place - len(sampled)], group)
+                fates.append(Fate("kept" if why is None else "dropped", why or "", left))
+                if why is None:
+                    pool.append(Waiting(group, before.trained, step, place))
+                else:
+                    reasons[why] += 1
+            sampled += whole
             if all(reward is None for group in groups for reward in group.rewards_G):
                 break
         chosen, carried = self._choose(pool)
+        later, now = {id(waiting) for waiting in carried}, {id(waiting) for waiting in chosen}
+        for waiting in pool[brought:]:
+            if id(waiting) not in now:
+                excluded_of = fates[waiting.place].excluded
+                fates[waiting.place] = (
+                    Fate("carried", excluded=excluded_of)
+                    if id(waiting) in later
+                    else Fate("dropped", "surplus", excluded_of)
+                )
         self._before, self._step = self._between, step
         self._between = CollectorState(
             drawn=state, batch=batch, trained=before.trained + bool(chosen), carried=tuple(carried)
@@ -220,6 +257,8 @@ class Collector:
                 **{f"filter/{name}": float(value) for name, value in metrics.items()},
             },
             epoch=_epoch(state),
+            fates=fates,
+            origins=[(waiting.step, waiting.place) for waiting in chosen],
             warning=self._warning(step, len(pool), batch - before.batch, len(sampled), reasons, excluded)
             if short
             else None,
@@ -271,6 +310,12 @@ class Collector:
             f"filter    step {step} has {there} of {self._per_step} groups after "
             f"{counted(rollouts, 'rollout')} of {counted(sampled, 'task')} ({'; '.join(why)}): {end}"
         )
+
+
+def _excluded(whole: Group, left: Group) -> tuple[int, ...]:
+    """The siblings that are not scored only since trajectories were excluded."""
+    pairs = zip(whole.trajectories, left.trajectories, strict=True)
+    return tuple(one.sibling for one, other in pairs if one.reward is not None and other.reward is None)
 
 
 def _epoch(state: MixtureState) -> int:

@@ -20,6 +20,10 @@ class Waiting:
     group: Group
     born: int
     """Number of training steps completed when the group was sampled."""
+    step: int = -1
+    """The step in which it was sampled; -1 if that is not known."""
+    place: int = -1
+    """Its number among the groups of that step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +47,10 @@ class CollectorState:
             "drawn": mixture.to_json(self.drawn),
             "batch": self.batch,
             "trained": self.trained,
-            "carried": [{"born": waiting.born, "group": _to_line(waiting.group)} for waiting in self.carried],
+            "carried": [
+                {"born": one.born, "step": one.step, "place": one.place, "group": _to_line(one.group)}
+                for one in self.carried
+            ],
         }
 
 
@@ -57,7 +64,10 @@ def from_json(data: Mapping[str, Any]) -> CollectorState:
         drawn=mixture.from_json(data["drawn"]),
         batch=data["batch"],
         trained=data["trained"],
-        carried=tuple(Waiting(_from_line(item["group"]), item["born"]) for item in data["carried"]),
+        carried=tuple(
+            Waiting(_from_line(item["group"]), item["born"], item.get("step", -1), item.get("place", -1))
+            for item in data["carried"]
+        ),
     )
 
 

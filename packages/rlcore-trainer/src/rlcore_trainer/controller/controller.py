@@ -9,10 +9,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from rlcore.abilities import KeepsEvidence
 from rlcore.errors import EngineError, NotScoredError
 from rlcore.types import Group, RolloutRequest
 
 from rlcore_trainer.controller.collection import Collected, Collector
+from rlcore_trainer.controller.evidence import described, token_columns
 from rlcore_trainer.controller.report import Report
 from rlcore_trainer.controller.rollout_metrics import evaluation_metrics, rollout_metrics
 from rlcore_trainer.controller.rollouts import PolicyRollouts, require_scores
@@ -63,6 +65,7 @@ class Controller:
         self._collector, self._rollouts, self._update, self._session = collector, rollouts, update, session
         self._schedule, self._report, self._warm_up = schedule, report, warm_up
         self._critic_state = critic_state
+        self._keeper = report if isinstance(report, KeepsEvidence) else None
         self._scored = session.resumed
         """Whether any rollout of this run has been scored."""
 
@@ -139,7 +142,13 @@ class Controller:
 
     def _collect(self, step: int) -> Collected | None:
         """Collect and record the groups of a step; None after a stop."""
+        if self._keeper is not None:
+            self._keeper.begin_record(step, "train")
         rollout = self._collector.collect(step, self._rollouts)
+        if rollout is not None and self._keeper is not None:
+            version = self._session.policy.version
+            notes, brought = described(rollout, step=step, version=version, too_few=self._update.too_few)
+            self._keeper.describe_groups(notes, brought)
         if rollout is not None and rollout.sampled:
             self._report.record(step, "train", rollout.sampled)
             self._require_scores(rollout.sampled, f"step {step}")
@@ -175,6 +184,9 @@ class Controller:
         checked = {CHECKED[name]: value for name, value in result.metrics.items() if name in CHECKED}
         unchanged = None if result.updates or self._critic_state is not None else self
         session.require_finite(checked, f"step {step}", unchanged=unchanged)
+        if self._keeper is not None and result.tokens is not None:
+            note = {"step": step, "version": session.policy.version, "updates": result.updates}
+            self._keeper.record_tokens(step, token_columns(result.tokens, rollout.origins), note)
         session.policy.version += result.updates
         numbers = {"learning_rate": rate, "data/epoch": float(rollout.epoch), "updates": float(result.updates)}
         return {**rollout.metrics, **result.metrics, **numbers}

@@ -9,6 +9,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Protocol, Self, cast
 
+from rlcore.abilities import KeepsEvidence
 from rlcore.contracts import ChatFormat, Sampler, TokenSampler
 from rlcore.errors import EngineError, NotScoredError
 from rlcore.types import Group, RolloutRequest, Stop, Task, Trajectory
@@ -86,6 +87,8 @@ class Rollouts:
 
         Every evaluation uses the same random numbers, which are independent of training.
         """
+        if isinstance(self._report, KeepsEvidence):
+            self._report.begin_record(step, "evaluation")
         groups = self._sample(self._evaluation(tasks))
         self._report.record(step, "evaluation", groups)
         return groups

@@ -22,10 +22,11 @@ from rlcore_trainer.algorithms.interface import Advantage, AdvantageInputs, Loss
 from rlcore_trainer.algorithms.losses.aggregation import token_weights
 from rlcore_trainer.algorithms.losses.divergence import kl, next_coefficient
 from rlcore_trainer.algorithms.outputs import advantages_of
-from rlcore_trainer.batching.experience import Experience
+from rlcore_trainer.batching.experience import Experience, scored_of
 from rlcore_trainer.batching.packing import TrainingSequence
 from rlcore_trainer.batching.sequence_metrics import Rows
 from rlcore_trainer.config import PolicyGradientConfig
+from rlcore_trainer.controller.evidence import TrainedTokens, trained_tokens
 from rlcore_trainer.learner.critic import explained_variance
 from rlcore_trainer.learner.critic_config import CriticConfig
 from rlcore_trainer.learner.learner import Learner
@@ -39,6 +40,8 @@ class Updated:
     metrics: dict[str, float] = field(default_factory=dict)
     updates: int = 0
     """Number of updates of the policy."""
+    tokens: TrainedTokens | None = None
+    """Values of the trained tokens; None if none are stored."""
     kl: float | None = None
     """The measured divergence from the reference in nats per token; None if it was not measured."""
 
@@ -96,6 +99,11 @@ class PolicyUpdate:
     def reads_baselines(self) -> bool:
         """Whether the advantage needs the score of a greedy answer to each task."""
         return self._traits.needs_baseline
+
+    def too_few(self, group: Group) -> bool:
+        """Return whether the updates leave out a group because too few of its trajectories are scored."""
+        with_turns = self._algorithm.turn_rewards != "none"
+        return not scored_of(group, grouped=self._traits.compares_siblings, with_turns=with_turns)
 
     def state(self) -> dict[str, Any]:
         """Return the data that `restore` needs, as numbers."""
@@ -243,16 +251,22 @@ class PolicyUpdate:
         critic_only: bool,
     ) -> None:
         totals: dict[str, list[float]] = {}
+        first: Rows = {}
+        last: Rows = first if self.updates_per_rollout == 1 else {}
         for epoch in range(self._trainer.epochs):
             for minibatch in self._minibatches(experience, (*key, epoch)):
-                updated, numbers = self._update(
+                updated, numbers, captured = self._update(
                     experience, sequences, minibatch, known, learning_rate, critic_only=critic_only
                 )
                 result.updates += updated
+                first |= {i: row for i, row in captured.items() if i not in first}
+                last |= captured
                 for name, value in numbers.items():
                     totals.setdefault(name, []).append(value)
         if totals:
             result.metrics["tokens/trained"] = float(experience.lengths_N[experience.trained].sum())
+        share = self._trainer.token_evidence
+        result.tokens = trained_tokens(experience, sequences, first, last, known, share=share, key=key)
         for name, values in totals.items():
             result.metrics[name] = max(values) if name.endswith("/max") else sum(values) / len(values)
 
@@ -279,8 +293,8 @@ class PolicyUpdate:
         learning_rate: float,
         *,
         critic_only: bool,
-    ) -> tuple[bool, dict[str, float]]:
-        """Update on a mini-batch of trajectories, and return whether the policy was updated, and metrics.
+    ) -> tuple[bool, dict[str, float], Rows]:
+        """Update on a mini-batch of trajectories, and return as `Learner.update`.
 
         All segments of a trajectory have its weight. Sequences with zero advantage count in the normaliser, but are fed
         to the policy only if another term needs them.
@@ -300,9 +314,10 @@ class PolicyUpdate:
             tokens=sum(counts),
             weight=sum(sequence.weight * sequence.trained for sequence in weighted.values()),
             kl_coefficient=self._coefficient,
+            captures=self._trainer.token_evidence > 0,
         )
         if not weighted and not alone:
-            return False, {}
+            return False, {}, {}
         rows = {name: found for name, found in known.items() if name != "reference" or self._pulls("loss")}
         return self._learner.update(update, policy=weighted or None, critic=written if alone else None, known=rows)
 

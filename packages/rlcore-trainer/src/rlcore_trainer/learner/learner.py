@@ -81,8 +81,11 @@ class Learner:
 
     def update(
         self, update: Update, *, policy: Numbered | None, critic: Numbered | None, known: Known
-    ) -> tuple[bool, dict[str, float]]:
+    ) -> tuple[bool, dict[str, float], Rows]:
         """Update the policy and the critic once; see `PolicyLearner.update`.
+
+        Returns:
+            Whether the policy was updated, metrics, and what was captured of each sequence of ``policy`` [2, T].
 
         Args:
             update: the update without its mini-batches
@@ -96,8 +99,8 @@ class Learner:
         found = self._ranks.call("update", [(replace(update, policy=one, critic=other),) for one, other in parts])
         updated: bool
         metrics: dict[str, float]
-        updated, metrics = found[0]
-        return updated, metrics
+        updated, metrics, _ = found[0]
+        return updated, metrics, _joined([captured.rows() for _, _, captured in found], list(policy or ()))
 
     def _minibatches(self, sequences: Numbered | None, known: Known) -> Sequence[Minibatch | None]:
         if sequences is None:

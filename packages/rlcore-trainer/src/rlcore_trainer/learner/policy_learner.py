@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 from rlcore_trainer.batching.packing import MicroBatch, Minibatch, Share
-from rlcore_trainer.batching.sequence_metrics import Rows, add_metrics, rows_of, split
+from rlcore_trainer.batching.sequence_metrics import Captured, Rows, add_metrics, rows_of, split
 from rlcore_trainer.config import PolicyGradientConfig
 from rlcore_trainer.learner.critic import Critic
 from rlcore_trainer.learner.objective import Objective
 from rlcore_trainer.learner.trained_policy import ShowsProgress, TrainedPolicy, unshown
+from rlcore_trainer.policy.logprobs import LossOfChunk
 from rlcore_trainer.policy.policy import Policy, Reference
 
 Which = Literal["policy", "reference"]
@@ -37,6 +38,8 @@ class Update:
     """What the policy is trained on; None leaves it unchanged."""
     critic: Minibatch | None = None
     """What the critic alone is trained on; None leaves it unchanged."""
+    captures: bool = False
+    """Whether log-probability and entropy of each trained token are returned."""
 
 
 class PolicyLearner:
@@ -87,21 +90,27 @@ class PolicyLearner:
         assert self.critic is not None
         return self._sent(self.critic.values(share))
 
-    def update(self, update: Update) -> tuple[bool, dict[str, float]]:
-        """Make an update, and return whether the policy was updated, and the metrics of all processes."""
+    def update(self, update: Update) -> tuple[bool, dict[str, float], Captured]:
+        """Make an update.
+
+        Returns:
+            Whether the policy was updated, the metrics of all processes, and the log-probability and the entropy of
+            the tokens of this process before the optimiser step [2, M], if the update asks for them.
+        """
         trained, critic, metrics = self.trained, self.critic, dict[str, float]()
         trained.policy.train()
         if critic is not None and update.critic is not None:
             metrics |= critic.learn(self._here(update.critic), tokens=update.tokens, learning_rate=update.learning_rate)
-        updated = False
+        updated, captured = False, Captured.of([])
         if update.policy is not None:
-            metrics |= self._accumulate(self._here(update.policy), update)
+            means, captured = self._accumulate(self._here(update.policy), update)
+            metrics |= means
             norm, updated = trained.optimisation.step(update.learning_rate, self._trainer.max_gradient_norm)
             if updated and critic is not None and critic.shares_trunk:
                 metrics["critic/gradient_norm"], _ = critic.step(update.learning_rate)
             metrics["gradient_norm"] = norm
         trained.policy.train(False)
-        return updated, metrics
+        return updated, metrics, captured
 
     @torch.no_grad()
     def _logprobs(self, policy: Policy, share: Share) -> Rows:
@@ -112,21 +121,35 @@ class PolicyLearner:
                 meter.advance(len(batch.targets_M), tokens=len(batch.targets_M))
         return self._sent(found)
 
-    def _accumulate(self, minibatch: Minibatch, update: Update) -> dict[str, float]:
+    def _accumulate(self, minibatch: Minibatch, update: Update) -> tuple[dict[str, float], Captured]:
         """Accumulate the gradient of a mini-batch, and return its means over the tokens of all processes."""
         totals: dict[str, float] = {}
+        seen: list[tuple[Tensor, Tensor]] = []
         policy, share = self.trained.policy, minibatch.share
         with policy.computing(), self._progress("update", share.trained, "token") as meter:
             for batch in share.micro_batches(policy.device):
-                loss, parts = self._loss(batch, minibatch, update)
+                chunks: list[tuple[Tensor, Tensor]] | None = [] if update.captures else None
+                loss, parts = self._loss(batch, minibatch, update, chunks)
                 self.trained.optimisation.backward(loss)
                 for metrics in parts:
                     add_metrics(totals, metrics)
+                if chunks:
+                    seen.append((batch.sequence_M, torch.stack([torch.cat(one) for one in zip(*chunks, strict=True)])))
                 meter.advance(len(batch.targets_M), tokens=len(batch.targets_M))
-        return self._objective.means(self.trained.processes.metrics(totals), update.weight)
+        means = self._objective.means(self.trained.processes.metrics(totals), update.weight)
+        return means, Captured.of(seen)  # after the loop, because a copy from a GPU waits for it
 
-    def _loss(self, batch: MicroBatch, known: Minibatch, update: Update) -> tuple[Tensor, Sequence[dict[str, Tensor]]]:
-        """Return the loss of a micro-batch, and the metrics of its parts."""
+    def _loss(
+        self,
+        batch: MicroBatch,
+        known: Minibatch,
+        update: Update,
+        chunks: list[tuple[Tensor, Tensor]] | None,
+    ) -> tuple[Tensor, Sequence[dict[str, Tensor]]]:
+        """Return the loss of a micro-batch, and the metrics of its parts.
+
+        Log-probabilities and entropies are added to ``chunks``, if given.
+        """
         objective, before = self._objective.of(
             batch,
             old_M=None if known.old is None else rows_of(known.old, batch.sequence_M),
@@ -135,7 +158,10 @@ class PolicyLearner:
         )
         token_wise = self._objective.is_token_wise(old_known=known.old is not None)
         loss, parts, features_MD = self.trained.policy.loss(
-            batch, objective, temperature=self._temperature, token_wise=token_wise
+            batch,
+            objective if chunks is None else kept(objective, chunks),
+            temperature=self._temperature,
+            token_wise=token_wise,
         )
         critic = self.critic
         if critic is not None and critic.shares_trunk:
@@ -170,3 +196,14 @@ class PolicyLearner:
             values=moved(minibatch.values),
             returns=moved(minibatch.returns),
         )
+
+
+def kept(loss_of_chunk: LossOfChunk, chunks: list[tuple[Tensor, Tensor]]) -> LossOfChunk:
+    """Return the same loss, which adds what it receives to a list: detached, so no gradient changes."""
+
+    def loss(chunk: slice, logprobs_C: Tensor, entropy_C: Tensor | None) -> tuple[Tensor, dict[str, Tensor]]:
+        assert entropy_C is not None
+        chunks.append((logprobs_C.detach().float(), entropy_C.detach().float()))
+        return loss_of_chunk(chunk, logprobs_C, entropy_C)
+
+    return loss

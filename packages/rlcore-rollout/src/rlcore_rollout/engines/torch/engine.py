@@ -17,6 +17,7 @@ import torch
 from rlcore.errors import EngineError, UserError
 from rlcore.images import ImageProcessor
 from rlcore.models.freed_memory import return_freed_memory
+from rlcore.timing import add_time
 from rlcore.types import Completion, Logprobs, Prompt, Sampling, TokenIds
 from rlcore_models.thread_teams import release_thread_team
 
@@ -170,6 +171,7 @@ class TorchEngine:
         sequence = Sequence(
             prompt=prompt, sampling=sampling, session=session, limit=limit, finish=finish, stop_texts=stop_texts
         )
+        start, began = time.time(), time.perf_counter()
         with self._condition:
             if self._closed:
                 raise EngineError("the engine is closed")
@@ -178,6 +180,8 @@ class TorchEngine:
         try:
             return await future
         finally:
+            if sequence.admitted is not None:
+                add_time("engine_queue", "", start, sequence.admitted - began)
             if self._take(sequence):
                 sequence.cancelled = True
 

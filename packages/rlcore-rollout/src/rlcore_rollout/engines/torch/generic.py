@@ -8,6 +8,7 @@ Axes: T tokens, V vocabulary.
 from __future__ import annotations
 
 import copy
+import time
 from collections import OrderedDict, deque
 from dataclasses import dataclass
 from typing import Any
@@ -137,6 +138,7 @@ class PlainScheduler:
 
     def _begin(self, sequence: Sequence) -> None:
         sequence.begin()
+        sequence.admitted = time.perf_counter()
         self._computed = self._sessions.pop(sequence.session, None)
         if self._computed is not None and _continues(sequence.prompt.token_ids, self._computed.tokens):
             self._draw(sequence, self._read(sequence))

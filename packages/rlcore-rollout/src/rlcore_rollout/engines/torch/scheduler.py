@@ -8,6 +8,7 @@ row is needed, and is parked outside the cache afterwards.
 
 from __future__ import annotations
 
+import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable
 
@@ -112,6 +113,9 @@ class Scheduler:
 
     def _admit(self, sequences: list[Sequence]) -> None:
         """Give each sequence a row, compute its prompt and draw its first token."""
+        now = time.perf_counter()
+        for sequence in sequences:
+            sequence.admitted = now
         sequences, features = self._encode(self._refuse_twins(sequences))
         kept = {sequence: self._resume(sequence) for sequence in sequences}
         for sequence, session in kept.items():  # sessions that still have a row come first

@@ -64,6 +64,8 @@ class Sequence:
     finish: Callable[[Completion | EngineError], None]
     """Callback that receives the result; called once."""
     cancelled: bool = False
+    admitted: float | None = None
+    """When its wait for a slot ended, on the clock of ``time.perf_counter``."""
     row: int = -1
     """The row that holds the sequence's own keys and values."""
     shared: SharedPrompt | None = None

@@ -1,0 +1,277 @@
+"""The index of a file of rollouts: a row for each trajectory, with the place of its group and what became of it.
+
+::
+
+    runs/NAME/
+      rollouts/train-000007.jsonl.gz          the groups, one gzip member each
+      evidence/train-000007.index.jsonl.gz    their index
+      evidence/.train-000007.unfinished       the groups of a step that has not ended, in the order of their ends
+
+Groups are appended to the unfinished file as they end. When the step ends, their bytes are copied into the record in
+the order of its tasks, so that the record does not depend on times: a resumed run has the same files as one without
+interruption.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import statistics
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from rlcore.atomic_files import told, whole
+from rlcore.errors import DataError
+from rlcore.json_files import json_lines, parse_json
+from rlcore.plugin_calls import value_text
+from rlcore.redaction import without_known
+from rlcore.runs.records import (
+    EVIDENCE,
+    blobs_of,
+    line_of,
+    member_of,
+    purpose_and_step,
+    read_group,
+    read_groups,
+    record_name,
+)
+from rlcore.types import Group, Trajectory
+
+Row = dict[str, Any]
+"""A trajectory: where it is, how it ended, and what became of its group."""
+LONGEST_FAILURE = 300
+UNFINISHED = ".unfinished"
+
+
+class Unfinished:
+    """The groups of a step in progress, in the order in which they end.
+
+    Args:
+        run: the run directory
+        purpose: ``train`` or ``evaluation``
+        step: the step
+    """
+
+    def __init__(self, run: Path, purpose: str, step: int) -> None:
+        self.purpose = purpose
+        self.path = run / EVIDENCE / f".{purpose}-{step:06d}{UNFINISHED}"
+        self._known: dict[int, tuple[Group, int, int]] = {}
+        with told(self.path):
+            self.path.parent.mkdir(exist_ok=True)
+            self._file = self.path.open("wb")
+        self._blobs = blobs_of(self.path)
+
+    def add(self, group: Group) -> None:
+        """Append a group.
+
+        Raises:
+            UserError: the file cannot be written.
+        """
+        member = member_of(line_of(group, self._blobs))
+        with told(self.path):
+            offset = self._file.tell()
+            self._file.write(member)
+            self._file.flush()  # so that readers see whole groups
+        self._known[id(group.trajectories)] = group, offset, len(member)
+
+    def members(self, groups: Iterable[Group]) -> Iterator[bytes]:
+        """The gzip members of groups in this order. A group that was not added, as of another process, is encoded."""
+        with told(self.path), self.path.open("rb") as file:
+            for group in groups:
+                known = self._known.get(id(group.trajectories))
+                if known is None or known[0].task is not group.task:
+                    yield member_of(line_of(group, self._blobs))
+                else:
+                    file.seek(known[1])
+                    yield file.read(known[2])
+
+    def close(self, *, remove: bool = False) -> None:
+        """Close the file, and remove it if its groups are in the record. A second call does nothing."""
+        self._known.clear()
+        self._file.close()
+        if remove:
+            with suppress(OSError):
+                self.path.unlink(missing_ok=True)
+
+
+def write_record(
+    path: Path,
+    groups: Sequence[Group],
+    *,
+    unfinished: Unfinished | None = None,
+    notes: Sequence[Mapping[str, Any]] = (),
+    brought: Sequence[Mapping[str, Any]] = (),
+) -> None:
+    """Write a compressed file of rollouts in a run, with its index. Equal groups and notes give equal bytes.
+
+    Args:
+        path: of the rollouts
+        groups: all groups of the step
+        unfinished: has the bytes of groups that have been written already
+        notes: what became of each group, for its rows; empty for an evaluation. ``excluded`` is a list of siblings
+        brought: rows of groups of earlier steps that are trained in this one
+
+    Raises:
+        UserError: a file cannot be written.
+    """
+    purpose, step = purpose_and_step(path)
+    blobs, rows, offset = blobs_of(path), list[Row](), 0
+    members = unfinished.members(groups) if unfinished is not None else (member_of(line_of(g, blobs)) for g in groups)
+    with whole(path) as file:
+        for place, (group, member) in enumerate(zip(groups, members, strict=True)):
+            file.write(member)
+            known = dict(notes[place]) if notes else {}
+            where = {"purpose": purpose, "step": step, "group": place}
+            rows += rows_of(group, where, known, {"offset": offset, "length": len(member)})
+            offset += len(member)
+    if step >= 0:
+        write_lines(evidence_file(path, "index.jsonl.gz"), [*rows, *brought])
+    if unfinished is not None:
+        unfinished.close(remove=True)
+
+
+def evidence_file(path: Path, kind: str) -> Path:
+    """The file of a kind that belongs to a file of rollouts of a run."""
+    return path.parent.parent / EVIDENCE / f"{record_name(path)}.{kind}"
+
+
+def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write rows as compressed JSON lines, atomically. Raises `UserError` if that fails."""
+    with told(path):
+        path.parent.mkdir(exist_ok=True)
+    text = "".join(f"{json.dumps(row, ensure_ascii=False, default=value_text)}\n" for row in rows)
+    with whole(path) as file:
+        file.write(member_of(without_known(text).encode("utf-8", "surrogatepass")))
+
+
+def read_lines(path: Path) -> list[Row]:
+    """The rows of a file of `write_lines`; empty if there is none. Raises `DataError` if it is damaged."""
+    if not path.exists():
+        return []
+    try:
+        with gzip.open(path, "rb") as file:
+            rows = [parse_json(line) for _, line in json_lines(file)]
+        if not all(isinstance(row, dict) for row in rows):
+            raise ValueError("a line is not an object")
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        raise DataError(f"cannot read {path}", found=str(error), fix="restore the file, or remove it") from None
+    return rows
+
+
+def read_index(path: Path) -> list[Row]:
+    """The rows of a file of rollouts, computed from the groups where it has no index, as in runs of earlier versions.
+
+    Rows of groups that were brought from an earlier step have the step in which they were sampled, and no offset.
+
+    Raises:
+        DataError: a file is damaged.
+    """
+    rows = read_lines(evidence_file(path, "index.jsonl.gz")) if path.parent.name == "rollouts" else []
+    own = [row for row in rows if "offset" in row]
+    if own and max(row["offset"] + row["length"] for row in own) == path.stat().st_size:
+        return rows
+    purpose, step = purpose_and_step(path)
+    return [
+        row
+        for place, group in enumerate(read_groups(path))
+        for row in rows_of(group, {"purpose": purpose, "step": step, "group": place}, {}, {})
+    ]
+
+
+def read_unfinished(path: Path) -> list[tuple[Row, Group]]:
+    """The trajectories of a step in progress so far, each with its group. A group that is being written is left out."""
+    purpose, step = purpose_and_step(path.with_name(path.name.removeprefix(".").removesuffix(UNFINISHED)))
+    found: list[tuple[Row, Group]] = []
+    size, offset, place = path.stat().st_size, 0, 0
+    while offset < size:
+        try:
+            group, offset_after = read_group(path, offset), _end_of_member(path, offset)
+        except DataError:
+            break
+        where = {"purpose": purpose, "step": step, "group": place}
+        found += [(row, group) for row in rows_of(group, where, {}, {"offset": offset})]
+        offset, place = offset_after, place + 1
+    return found
+
+
+def _end_of_member(path: Path, offset: int) -> int:
+    decoder = zlib.decompressobj(wbits=31)
+    with path.open("rb") as file:
+        file.seek(offset)
+        while not decoder.eof:
+            chunk = file.read(1 << 16)
+            if not chunk:
+                raise DataError(f"{path} ends within a group")
+            decoder.decompress(chunk)
+        return file.tell() - len(decoder.unused_data)
+
+
+def unfinished_of(run: Path) -> list[Path]:
+    """The files of steps in progress of a run, ordered by step."""
+    return sorted((run / EVIDENCE).glob(f".*{UNFINISHED}"), key=os.fspath)
+
+
+def rows_of(
+    group: Group, where: Mapping[str, Any], notes: Mapping[str, Any], place: Mapping[str, int]
+) -> Iterator[Row]:
+    """A row for each trajectory of a group.
+
+    Args:
+        group: the group
+        where: its purpose, step and number
+        notes: what became of it
+        place: its offset and length in the file
+    """
+    rewards = [one.reward for one in group.trajectories if one.reward is not None]
+    excluded = set(notes.get("excluded", ()))
+    shared = {name: value for name, value in notes.items() if name != "excluded"}
+    if rewards:
+        shared |= {"mean": statistics.fmean(rewards), "spread": statistics.pstdev(rewards)}
+    for one in group.trajectories:
+        yield {
+            **where,
+            "sibling": one.sibling,
+            "task": group.task.id,
+            "environment": group.task.environment,
+            **_summary(one),
+            **shared,
+            **({"excluded": True} if one.sibling in excluded else {}),
+            **place,
+        }
+
+
+def _summary(one: Trajectory) -> Row:
+    policy = [turn for turn in one.turns if turn.kind == "policy"]
+    versions = [turn.policy_version for turn in policy]
+    found: Row = {
+        "reward": one.reward,
+        "stop": str(one.stop),
+        "failure": str(one.failure)[:LONGEST_FAILURE] if one.failure is not None else None,
+        "tokens": one.sampled_tokens,
+        "turns": len(policy),
+        "rewards": {id: result.value for id, result in one.rewards.items()},
+        "metrics": dict(one.metrics),
+    }
+    if versions:
+        found["versions"] = [min(versions), max(versions)]
+    if one.sampling is not None:
+        names = ("temperature", "top_p", "top_k", "max_new_tokens", "seed")
+        found["sampling"] = {name: getattr(one.sampling, name) for name in names}
+    return found
+
+
+__all__ = [
+    "Row",
+    "Unfinished",
+    "evidence_file",
+    "read_index",
+    "read_lines",
+    "read_unfinished",
+    "unfinished_of",
+    "write_lines",
+    "write_record",
+]
