@@ -145,7 +145,7 @@ def test_repeated_task_is_not_an_independent_trial() -> None:
 
 
 def test_progress_is_printed(rlcore: Run, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlcore.cli.rescore.PROGRESS_EVERY_S", 0.0)
+    monkeypatch.setattr("rlcore.cli.data.rescoring.PROGRESS_EVERY_S", 0.0)
     lines = rlcore("data", "rescore", run, "--json").err.splitlines()
     assert lines[0] == "1 group scored, file 1 of 3"
     assert lines[-1] == "6 groups scored, file 3 of 3"

@@ -40,6 +40,7 @@ from rlcore.runs.records import (
     record_name,
 )
 from rlcore.types import Group, Trajectory
+from rlcore.types.codec import DecodeBytes
 
 Row = dict[str, Any]
 """A trajectory: where it is, how it ended, and what became of its group."""
@@ -182,14 +183,15 @@ def read_index(path: Path) -> list[Row]:
     ]
 
 
-def read_unfinished(path: Path) -> list[tuple[Row, Group]]:
+def read_unfinished(path: Path, *, decode_bytes: DecodeBytes | None = None) -> list[tuple[Row, Group]]:
     """The trajectories of a step in progress so far, each with its group. A group that is being written is left out."""
     purpose, step = purpose_and_step(path.with_name(path.name.removeprefix(".").removesuffix(UNFINISHED)))
     found: list[tuple[Row, Group]] = []
     size, offset, place = path.stat().st_size, 0, 0
     while offset < size:
         try:
-            group, offset_after = read_group(path, offset), _end_of_member(path, offset)
+            offset_after = _end_of_member(path, offset)
+            group = read_group(path, offset, decode_bytes=decode_bytes)
         except DataError:
             break
         where = {"purpose": purpose, "step": step, "group": place}

@@ -184,13 +184,14 @@ def member_of(line: bytes) -> bytes:
     return gzip.compress(line, compresslevel=1, mtime=0)
 
 
-def read_group(path: Path, offset: int, *, where: str = "") -> Group:
+def read_group(path: Path, offset: int, *, where: str = "", decode_bytes: DecodeBytes | None = None) -> Group:
     """The group at an offset of a compressed file, without reading the groups before it.
 
     Args:
         path: a file of rollouts, or one that grows
         offset: the first byte of its gzip member
         where: names the group in messages; by default, the file and the offset
+        decode_bytes: what to read in place of the image with a hash; None reads the image
 
     Raises:
         DataError: there is no stored group, or an image is missing or damaged.
@@ -205,7 +206,7 @@ def read_group(path: Path, offset: int, *, where: str = "") -> Group:
             raise ValueError(f"a line of more than {LONGEST_LINE:,} bytes")
     except (OSError, EOFError, ValueError, zlib.error) as error:
         raise DataError(f"cannot read the group in {where}", found=str(error), fix="restore the file") from None
-    return _group_of(line, _Shared(blobs_of(path)), where)
+    return _group_of(line, decode_bytes or _Shared(blobs_of(path)), where)
 
 
 def _group_of(line: bytes, decode_bytes: DecodeBytes, where: str) -> Group:
@@ -216,7 +217,7 @@ def _group_of(line: bytes, decode_bytes: DecodeBytes, where: str) -> Group:
         raise DataError("this is not a stored group", found=found, where=where, fix=fix) from None
 
 
-def read_groups(path: Path) -> Iterator[Group]:
+def read_groups(path: Path, *, decode_bytes: DecodeBytes | None = None) -> Iterator[Group]:
     """The groups of a file that `write_groups` wrote. The trajectories of a group share the bytes of their images.
 
     Raises:
@@ -226,7 +227,7 @@ def read_groups(path: Path) -> Iterator[Group]:
     try:
         with open_regular(path) as raw, gzip.open(raw) if path.suffix == ".gz" else raw as file:
             for number, line in json_lines(file):
-                yield _group_of(line, _Shared(blobs), f"{path}:{number}")
+                yield _group_of(line, decode_bytes or _Shared(blobs), f"{path}:{number}")
     except (OSError, EOFError, ValueError, zlib.error) as error:
         fix = "restore the file, or leave it out"
         raise DataError(f"cannot read the rollouts in {path}", found=str(error), fix=fix) from None

@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import json
 import math
+import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -21,9 +22,13 @@ from rlcore.images.encoding import decode_image, open_image
 from rlcore.json_files import json_lines, open_regular, parse_json, read_json
 from rlcore.plugin_calls import value_text
 from rlcore.runs.records import BlobStore, blobs_of, group_from_json
-from rlcore.types import to_json
+from rlcore.types import NumberArray, Segment, Trajectory, to_json
+from rlcore.types.arrays import FORMATS
 
 SUFFIXES = {"JPEG": ".jpg", "WEBP": ".webp", "BMP": ".bmp", "GIF": ".gif", "TIFF": ".tiff"}
+
+MOST_STATES, MOST_NUMBERS = 24, 10
+"""Decisions of an episode, and numbers of a row, that are shown."""
 
 ReadImage = Callable[[str], bytes]
 """Returns the encoded image with a hash; raises `DataError` if there is none."""
@@ -161,24 +166,68 @@ def _group_lines(row: Mapping[str, Any]) -> Iterator[str | Shown]:
         raise DataError("this is not a stored group", found=printable(str(error)), fix=fix) from None
     yield f"  task {group.task.id}"
     for trajectory in group.trajectories[:1]:
-        metrics = trajectory.metrics
-        reported = metrics.get("prompt_tokens", 0) + metrics.get("completion_tokens", 0)  # by an endpoint
-        reported = int(reported) if math.isfinite(reported) else 0
-        tokens = counted(sum(map(len, trajectory.segments)) or reported, "token")
-        place = f"trajectory 1 of {len(group.trajectories)}"
-        yield f"  {place}: {trajectory.stop}, {tokens}, reward {_reward(trajectory.reward)}"
+        yield f"  trajectory 1 of {len(group.trajectories)}: {ending(trajectory)}"
         if group.rewards_G[1:]:
-            yield f"  rewards of the other trajectories: {', '.join(map(_reward, group.rewards_G[1:]))}"
-        for number, segment in enumerate(trajectory.segments):
-            if number:
-                yield f"    (context rewritten to {counted(len(segment.context), 'message')})"
-            for turn in segment.turns:
-                yield from (line for message in turn.messages for line in _message_lines(to_json(message)))
-        if trajectory.failure is not None:
-            yield f"  failure: {printable(str(trajectory.failure))}"
+            yield f"  rewards of the other trajectories: {', '.join(map(reward_text, group.rewards_G[1:]))}"
+        yield from conversation(trajectory)
 
 
-def _reward(value: float | None) -> str:
+def ending(trajectory: Trajectory) -> str:
+    """How a trajectory ended, its length and its reward."""
+    metrics = trajectory.metrics
+    reported = metrics.get("prompt_tokens", 0) + metrics.get("completion_tokens", 0)  # by an endpoint
+    reported = int(reported) if math.isfinite(reported) else 0
+    tokens = counted(sum(map(len, trajectory.segments)) or reported, "token")
+    return f"{trajectory.stop}, {tokens}, reward {reward_text(trajectory.reward)}"
+
+
+def conversation(trajectory: Trajectory) -> Iterator[str | Shown]:
+    """The messages of a trajectory, or the states and actions of a robot, and its failure."""
+    for number, segment in enumerate(trajectory.segments):
+        if number:
+            yield f"    (context rewritten to {counted(len(segment.context), 'message')})"
+        yield from states(segment)
+        for turn in segment.turns:
+            yield from (line for message in turn.messages for line in _message_lines(to_json(message)))
+    if trajectory.failure is not None:
+        yield f"  failure: {printable(str(trajectory.failure))}"
+
+
+def states(segment: Segment) -> Iterator[str]:
+    """A line for each decision of a control policy: what it saw, what it did, and the reward of the environment."""
+    arrays = {name: numbers_of(one) for name, one in segment.arrays.items()}
+    rewards = {turn.start: turn.reward for turn in segment.turns if turn.reward is not None}
+    count = len(segment) if arrays else 0
+    for step in range(count):
+        if count > MOST_STATES and step == MOST_STATES // 2:
+            yield f"    … {counted(count - MOST_STATES, 'decision')} …"
+        if MOST_STATES // 2 <= step < count - MOST_STATES // 2 and count > MOST_STATES:
+            continue
+        cells = [f"{name} {row_text(one, step)}" for name, one in arrays.items()]
+        cells += [f"reward {rewards[step]:.4g}"] if step in rewards else []
+        yield f"    decision {step}: {'; '.join(cells)}" if segment.loss_mask[step] else f"    left in: {cells[0]}"
+
+
+def numbers_of(array: NumberArray) -> tuple[list[float], tuple[int, ...]]:
+    """The numbers of an array in one list, and its shape. Those of images are left out."""
+    if len(array.shape) > 2:
+        return [], array.shape
+    count = len(array.data) // array.itemsize
+    return list(struct.unpack(f"={count}{FORMATS[array.dtype]}", array.data)), array.shape
+
+
+def row_text(array: tuple[list[float], tuple[int, ...]], row: int) -> str:
+    """A row of an array as text: its first numbers, or its shape if it is an image."""
+    numbers, shape = array
+    if len(shape) > 2:
+        return f"[{' x '.join(map(str, shape[1:]))}]"
+    width = shape[1] if len(shape) > 1 else 1
+    shown = [f"{value:.3g}" for value in numbers[row * width : row * width + min(width, MOST_NUMBERS)]]
+    return f"[{', '.join(shown)}{', …' if width > MOST_NUMBERS else ''}]"
+
+
+def reward_text(value: float | None) -> str:
+    """A reward, or that there is none."""
     return "not scored" if value is None else f"{value:g}"
 
 
@@ -234,8 +283,14 @@ class ShownImages:
         self._default = default
         self._written: set[Path] = set()
 
-    def show(self, sha256: str, read: ReadImage) -> None:
-        """Print a line about an image, and write it. A damaged image is named."""
+    def show(self, sha256: str, read: ReadImage, *, stored: Path | None = None) -> None:
+        """Print a line about an image, and write it. A damaged image is named.
+
+        Args:
+            sha256: its hash
+            read: reads it
+            stored: its file, which is named if it is not written
+        """
         name = sha256[:12]
         try:
             data = read(sha256)
@@ -244,7 +299,7 @@ class ShownImages:
         except RlcoreError as error:
             say(f"      [image {name}: {str(error).splitlines()[0]}]")
             return
-        path = self._path(name, SUFFIXES.get(str(opened.format), ".png"), data)
+        path = self._path(name, SUFFIXES.get(str(opened.format), ".png"), data) or stored
         where = path or "--images DIR writes it to a file"
         say(f"      [image {name}, {image.width} x {image.height}{', ' if path else '; '}{where}]")
 

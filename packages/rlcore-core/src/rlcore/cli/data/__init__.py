@@ -1,4 +1,4 @@
-"""``rlcore data``: list, prepare, label and show datasets, and show stored rollouts. See also `rlcore.cli.rescore`."""
+"""``rlcore data``: list, prepare, label and show datasets, and show stored rollouts; see also the other modules here."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ import click
 from pydantic import BaseModel
 
 from rlcore.abilities import ConversationDataset
+from rlcore.cli.data.rescoring import rescore
+from rlcore.cli.data.rows import ReadImage, Shown, ShownImages, file_rows, row_lines
+from rlcore.cli.data.stored import Selection, is_of_run, show_rollouts
+from rlcore.cli.data.where import Where
 from rlcore.cli.output import json_option, print_json
-from rlcore.cli.rescore import rescore
-from rlcore.cli.rows import ReadImage, Shown, ShownImages, file_rows, row_lines
 from rlcore.config.fields import annotation_of, union_members
 from rlcore.config.layers import COMMAND_LINE, Layer, override_layers, parse_value
 from rlcore.config.messages import Problem, ProblemsError
-from rlcore.config.schema import EvaluationTable, Table
+from rlcore.config.schema import LARGEST, EvaluationTable, Table
 from rlcore.config.tables import validate_options
 from rlcore.console.terminal import say
 from rlcore.console.wording import counted
@@ -139,9 +141,14 @@ _command(
     epilog="""\b
     Examples:
       rlcore data show train.jsonl -n 2
-      rlcore data show runs/NAME
-      rlcore data show runs/NAME/rollouts/train-000001.jsonl.gz
-      rlcore data show gsm8k-tools --split evaluation""",
+      rlcore data show gsm8k-tools --split evaluation
+      rlcore data show runs/NAME                                            the newest rollouts
+      rlcore data show runs/NAME --step 7 --worst                           the lowest rewards of a step
+      rlcore data show runs/NAME --step 7 --where 'reward == 0 and stop == "length"'
+      rlcore data show runs/NAME --step all --task 12 --list                a task in all steps
+      rlcore data show runs/NAME --step 7 --group 3 --siblings              siblings beside each other
+      rlcore data show runs/NAME --step 7 --tokens ratio                    the highest ratios
+      rlcore data show runs/NAME --step 7 --times                           what took how long""",
 )
 @click.argument("source", metavar="FILE|RUN|NAME")
 @click.argument("options", nargs=-1, metavar="[KEY=VALUE]...")
@@ -153,21 +160,76 @@ _command(
     metavar="DIR",
     help="Write the images to this folder.",
 )
+@click.option("--step", "steps", metavar="STEP", help="Of a run: a step, a range such as 3-9, or all.")
+@click.option(
+    "--purpose", type=click.Choice(["train", "evaluation"]), help="Of a run: rollouts of training or evaluation."
+)
+@click.option("--where", metavar="CONDITION", help="Trajectories that meet a condition on their columns.")
+@click.option("--task", metavar="ID", help="Trajectories of a task.")
+@click.option("--text", metavar="TEXT", help="Trajectories with a message that contains a text, in any case.")
+@click.option("--group", type=click.IntRange(0, LARGEST), help="Trajectories of a group of a step.")
+@click.option(
+    "--worst", "order", flag_value="worst", help="The lowest rewards first; with --tokens, the lowest numbers."
+)
+@click.option("--best", "order", flag_value="best", help="The highest rewards first.")
+@click.option("--list", "view", flag_value="list", help="One line for each trajectory.")
+@click.option("--siblings", "view", flag_value="siblings", help="The siblings of a group beside each other.")
+@click.option("--times", "view", flag_value="times", help="How long turns, tools, cells, judges and rewards took.")
+@click.option("--tokens", metavar="COLUMN", help="The tokens with the highest ratio, gap, advantage, entropy, ….")
+@json_option("Print the columns of the trajectories as JSON lines.")
 @exits_reported()
-def show(source: str, options: tuple[str, ...], count: int, split: str, images: Path | None) -> None:
-    """Show rows of a file (.jsonl, .json, .parquet, stored rollouts), the newest rollouts of a run, or a dataset.
+def show(
+    source: str,
+    options: tuple[str, ...],
+    count: int,
+    split: str,
+    images: Path | None,
+    steps: str | None,
+    purpose: str | None,
+    where: str | None,
+    task: str | None,
+    text: str | None,
+    group: int | None,
+    order: str | None,
+    view: str | None,
+    tokens: str | None,
+    as_json: bool,
+) -> None:
+    """Show rows of a file (.jsonl, .json, .parquet), stored rollouts of a run, or a dataset.
 
     A dataset shows its tasks, or the conversations for supervised training if it has no tasks.
 
-    The images of a file are written to the folder FILE.images.
+    The images of a file are written to the folder FILE.images; those of a run are files in its folder media/.
+
+    The columns of a trajectory are step, group, sibling, task, environment, reward, stop, failure, tokens, turns; mean
+    and spread of the rewards of its group; fate (kept, dropped, carried), why, excluded, trained_step, staleness;
+    temperature, seed; and the ids of rewards and the names of its metrics, as in metrics["tool_errors"].
     """
     path = Path(source).expanduser()
-    if path.is_dir():
-        path = newest_rollouts(path)
-        say(str(path), "")
+    selection = Selection(
+        count=count,
+        purpose=purpose,
+        steps=steps,
+        where=Where.parse(where) if where is not None else None,
+        task=task,
+        text=text,
+        group=group,
+        order=order,
+        view="json" if as_json else view or "full",
+        tokens=tokens,
+    )
+    if path.is_dir() or is_of_run(path):
+        show_rollouts(path, selection, images)
+        return
     is_file = path.exists() or path.suffix in {".jsonl", ".json", ".parquet", ".gz"}
     if not is_file and ":" not in source and source not in {spec.id for spec in Registry().specs("dataset")}:
         raise _source_not_found(source)
+    if selection.selects:
+        raise UserError(
+            "only the stored rollouts of a run can be searched",
+            found=source,
+            fix="give a run, or a file in its rollouts/",
+        )
     rows = file_rows(path) if is_file else _rows_of_dataset(source, options, split)
     pictures = ShownImages(images, path.with_name(f"{path.name}.images") if is_file else None)
     shown = 0

@@ -1,0 +1,105 @@
+"""The table of trained tokens of ``rlcore data show --tokens COLUMN``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from rlcore.console.escaping import printable
+from rlcore.errors import UserError, did_you_mean
+from rlcore.runs.directory import config_layer
+from rlcore.runs.evidence import Tokens, ratio
+from rlcore.runs.reading import Found, Rollouts
+from rlcore.types import Segment
+
+AROUND = 6
+"""Tokens that are shown before and after one."""
+
+
+def token_lines(
+    rollouts: Rollouts, files: Sequence[Path], chosen: Sequence[Found], column: str, count: int, lowest: bool
+) -> Iterator[str]:
+    """The trained tokens with the highest or lowest numbers in a column.
+
+    Args:
+        rollouts: the rollouts
+        files: their files
+        chosen: the trajectories whose tokens are compared
+        column: a column of `Tokens`; ``ratio``, of the probabilities in the last update and before the first; or
+            ``gap``, the log-probability of the learner minus that of the engine
+        count: number of tokens
+        lowest: whether the lowest come first
+
+    Raises:
+        DataError: no values are stored.
+        UserError: there is no such column.
+    """
+    by_place = {(one.row["step"], one.row["group"], one.row["sibling"]): one for one in chosen}
+    text_of = _decoder(files[0])
+    for path in files:
+        tokens = rollouts.tokens(path)
+        columns = [*tokens.names, "gap", *(["ratio"] if "log_ratio" in tokens.names else [])]
+        if column == "ratio" and "log_ratio" not in tokens.names:
+            yield f"{path.name}: one update of each token, so every ratio is 1; gap compares learner and engine"
+            continue
+        if column not in columns:
+            fix = did_you_mean(column, columns) or f"use one of {', '.join(columns)}"
+            raise UserError(f"there is no column {column!r} of tokens", where="--tokens", fix=fix)
+        rows = list(_rows(tokens, by_place, column))
+        rows.sort(key=lambda row: row[0], reverse=not lowest)
+        yield f"{path.name}: {'lowest' if lowest else 'highest'} {column} of {len(rows):,} trained tokens"
+        for value, one, segment, position, place in rows[:count]:
+            others = ", ".join(f"{name} {tokens[name][place]:.4g}" for name in tokens.names)
+            where = f"step {one.row['step']}, group {one.row['group']}, sibling {one.row['sibling']}"
+            yield f"  {value:10.4g}  {where}, token {position}: {_around(segment, position, text_of)}"
+            yield f"{'':14}{others}"
+
+
+def _rows(
+    tokens: Tokens, by_place: dict[tuple[int, int, int], Found], column: str
+) -> Iterator[tuple[float, Found, Segment, int, int]]:
+    """The number of each token, with its trajectory, its segment, its position there, and its row of the file."""
+    stored = tokens["logprob" if column == "gap" else "log_ratio" if column == "ratio" else column]
+    for place, part in tokens.sequences():
+        one = by_place.get((place["step"], place["group"], place["sibling"]))
+        if one is None:
+            continue
+        segment = one.trajectory.segments[place["segment"]]
+        written = (position for position, mask in enumerate(segment.loss_mask) if mask)
+        for number, (position, value) in enumerate(zip(written, stored[part], strict=True), start=part.start):
+            if column == "gap":
+                value -= segment.logprobs[position]
+            if not math.isnan(value):
+                yield ratio(value) if column == "ratio" else value, one, segment, position, number
+
+
+def _around(segment: Segment, position: int, text_of: Callable[[list[int]], str] | None) -> str:
+    ids = segment.token_ids
+    if text_of is None:
+        return f"id {ids[position]}"
+    before, after = ids[max(0, position - AROUND) : position], ids[position + 1 : position + 1 + AROUND]
+    return printable(f"…{text_of(before.tolist())}»{text_of([ids[position]])}«{text_of(after.tolist())}…")
+
+
+def _decoder(path: Path) -> Callable[[list[int]], str] | None:
+    """The decoder of the model of a run; None if its tokenizer is not here."""
+    run = path.parent.parent
+    folders = [*sorted((run / "checkpoints").glob("[0-9]*/model")), run / "model"]
+    with suppress(ImportError, OSError, ValueError, KeyError, TypeError):
+        folders.append(Path(str(config_layer(run).tree["model"]["path"])).expanduser())
+    file = next((folder / "tokenizer.json" for folder in folders if (folder / "tokenizer.json").is_file()), None)
+    if file is None:
+        return None
+    try:
+        from tokenizers import Tokenizer
+
+        tokenizer: Any = Tokenizer.from_file(str(file))
+    except Exception:  # a damaged tokenizer only costs the text
+        return None
+    return lambda ids: str(tokenizer.decode(ids, skip_special_tokens=False))
+
+
+__all__ = ["token_lines"]
