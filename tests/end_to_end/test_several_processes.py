@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from killed_runs import content, differences
 from preloaded import rlcore_command
+from rlcore.runs.index import read_index
 from rlcore.runs.records import read_groups
 from safetensors.torch import load_file
 
@@ -118,6 +119,17 @@ def assert_the_same(one: Path, other: Path) -> None:
         # The gradient of a key bias is close to zero, and Adam scales its rounding errors up to steps of full size.
         assert (found_weights[name] - tensor).norm() <= 3e-5 * tensor.norm() + 1e-6, name
     assert {path.name for path in one.iterdir()} == {path.name for path in other.iterdir()}
+    stored = sorted((one / "evidence").glob("*.tokens.safetensors"))
+    assert stored or not tokens(one)
+    for path in stored:  # float16
+        record = Path("rollouts", path.name.replace("tokens.safetensors", "jsonl.gz"))
+        assert read_index(one / record) == read_index(other / record)
+        known, values = load_file(path), load_file(other / "evidence" / path.name)
+        assert known.keys() == values.keys()
+        for name, column in known.items():
+            assert abs(values[name].double() - column.double()).max() <= 2e-3 * max(1.0, abs(column.double()).max()), (
+                name
+            )
 
 
 @pytest.fixture(scope="module")

@@ -297,6 +297,27 @@ def test_surplus_groups_are_trained_on_first() -> None:
     assert numbers(second) == {"kept": 3, "carried_in": 2, "carried_out": 1, "batches": 1}
 
 
+def test_fate_of_every_sampled_group_is_known() -> None:
+    def rewards(task: int, number: int, size: int) -> Sequence[float | None]:
+        return (WRONG, SPLIT, (1.0, -1.0), (1.0, None))[task % 4]
+
+    work = Work(rewards, tasks=40, per_step=2, shuffle=False, metric="reward", oversample=6, exclude=["length"])
+    first, second = work.step(1), work.step(2)
+    assert [fate.kind for fate in first.fates] == ["dropped", "kept", "dropped", "dropped"] * 2 + [
+        *("dropped", "carried", "dropped", "dropped")
+    ]
+    assert [fate.why for fate in first.fates[:4]] == ["equal", "", "not_scored", "not_scored"]
+    assert [fate.excluded for fate in first.fates[:4]] == [(), (), (1,), ()]
+    assert first.origins == [(1, 1), (1, 5)]
+    assert second.origins[0] == (1, 9)
+    for collected in (first, second):
+        for (step, place), group in zip(collected.origins, collected.groups, strict=True):
+            assert first.sampled[place].task == group.task if step == 1 else collected.sampled[place].task == group.task
+    restored = Work(rewards, tasks=40, per_step=2, shuffle=False, metric="reward", oversample=6, exclude=["length"])
+    restored.collector.restore(json.loads(json.dumps(work.collector.state(1))))
+    assert restored.step(2).origins == second.origins
+
+
 def test_step_filled_by_carried_groups_requests_nothing() -> None:
     work = Work(SPLIT, per_step=4, oversample=2)
     first, second = work.step(1), work.step(2)

@@ -981,3 +981,37 @@ def test_half_precision_weights_accumulate_small_updates() -> None:
         layer.weight.grad = torch.ones_like(layer.weight)
         optimisation.step(1e-4, 1e9)
     torch.testing.assert_close(layer.weight.float(), torch.full((4, 4), 0.99), rtol=0, atol=0.004)
+
+
+@pytest.mark.parametrize("trainer", [{}, {"updates_per_rollout": 2, "epochs": 2}, {"max_tokens_per_batch": 16}])
+def test_values_of_tokens_are_those_of_the_policy_and_change_no_bit(qwen2: Build, trainer: dict[str, Any]) -> None:
+    groups = rollout()
+    kl = {"kl": {"coefficient": 0.1}}
+    models = [qwen2() for _ in range(3)]
+    found = [
+        update(model, groups, reference=qwen2(7), algorithm=kl, trainer={**trainer, "token_evidence": share})
+        for model, share in zip(models, (1.0, 0.0, 0.5), strict=True)
+    ]
+    weights = [list(model.state_dict().values()) for model in models]
+    for with_values, without in zip(weights[0], weights[1], strict=True):
+        assert torch.equal(with_values, without)
+    (recording, result), (_, none), (_, half) = found
+    assert none.tokens is None
+    tokens = result.tokens
+    assert set(half.tokens.sequences) < set(tokens.sequences)
+    assert [(g, s) for g, s, _, _ in tokens.sequences] == [(g, s) for g in range(3) for s in range(3)]
+    assert sum(count for *_, count in tokens.sequences) == len(tokens.columns["logprob"])
+    start, advantages = 0, centred(groups)
+    for number, (one, (_, _, _, count)) in enumerate(zip(members(groups), tokens.sequences, strict=True)):
+        part, start = slice(start, start + count), start + count
+        of_all, at = written_logprobs(recording.models[0], one)
+        rows = range(len(at))
+        torch.testing.assert_close(tokens.columns["logprob"][part].double(), of_all[rows, at], rtol=1e-4, atol=1e-4)
+        entropy = -(of_all.exp() * of_all).sum(-1)
+        assert float(tokens.columns["advantage"][part][0]) == pytest.approx(advantages[number], rel=1e-3, abs=1e-3)
+        if not trainer.get("epochs"):
+            torch.testing.assert_close(tokens.columns["entropy"][part].double(), entropy, rtol=2e-3, atol=2e-3)
+    assert ("log_ratio" in tokens.columns) == bool(trainer.get("epochs"))
+    if "log_ratio" in tokens.columns:
+        assert float(tokens.columns["log_ratio"].abs().max()) > 1e-3
+    assert sum(column.element_size() for column in tokens.columns.values()) <= 12

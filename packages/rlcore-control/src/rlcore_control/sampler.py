@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
+from rlcore.abilities import KeepsGroups
 from rlcore.console.wording import counted
 from rlcore.episodes.scoring import Scorer
 from rlcore.errors import EnvironmentFailure, UserError
 from rlcore.event_loop import EventLoop
-from rlcore.types import Group, RolloutRequest, Trajectory
+from rlcore.timing import collected
+from rlcore.types import Group, RolloutRequest, Sampling, Timing, Trajectory
 from rlcore_models.device import device_name
 
 from rlcore_control.config import ControlSamplerConfig
@@ -69,6 +72,7 @@ class ControlSampler:
         was_training = self._model.training
         self._model.train(False)
         trajectories: dict[int, Trajectory] = {}
+        sampling = Sampling(max_new_tokens=self._config.max_steps, temperature=temperature, seed=request.seed)
         try:
             with self._report.progress(phase, len(jobs), "trajectory") as meter:
                 for name in dict.fromkeys(job.task.environment for job in jobs):
@@ -80,12 +84,17 @@ class ControlSampler:
                         max_steps=self._config.max_steps,
                         inputs=self._config.inputs,
                     )
-                    played = player.play(
-                        chosen,
-                        greedy=temperature == 0.0,
-                        ended=lambda _, one: meter.advance(tokens=one.sampled_tokens),
-                    )
-                    trajectories |= dict(zip(own, played, strict=True))
+                    start, ends = time.time(), dict[int, float]()
+
+                    def ended(job: int, one: Trajectory, ends: dict[int, float] = ends) -> None:
+                        ends[job] = time.time()
+                        meter.advance(tokens=one.sampled_tokens)
+
+                    played = player.play(chosen, greedy=temperature == 0.0, ended=ended)
+                    for job, (i, one) in enumerate(zip(own, played, strict=True)):
+                        # The environments step together, so a single episode has no time of its own.
+                        episode = Timing("episode", "", start, ends.get(job, start) - start)
+                        trajectories[i] = one.replace(sampling=sampling, times=(episode,))
         finally:
             self._model.train(was_training)
         return self._loop.run(self._scored(request, jobs, [trajectories[i] for i in range(len(jobs))]))
@@ -155,8 +164,15 @@ class ControlSampler:
         for index, task in enumerate(request.tasks):
             scorer = scorers[task.environment]
             siblings = trajectories[index * request.group_size : (index + 1) * request.group_size]
-            scored = tuple([await scorer.score(one, task) for one in siblings])
-            groups.append(await scorer.settle(Group(task=task, trajectories=scored)))
+            scored = []
+            for one in siblings:
+                with collected() as times:
+                    found = await scorer.score(one, task)
+                scored.append(found.replace(times=(*one.times, *times)))
+            group = await scorer.settle(Group(task=task, trajectories=tuple(scored)))
+            groups.append(group)
+            if isinstance(self._report, KeepsGroups):
+                self._report.group_finished(request.purpose, group)
         lost = [one for group in groups for one in group.trajectories if one.reward is None]
         if lost:
             first = next((str(one.failure) for one in lost if one.failure is not None), str(lost[0].stop))

@@ -38,8 +38,13 @@ class KeepsEvidence(Protocol):
         """Announce the groups of a step, which `KeepsGroups` receives as they end, and ``record`` all together."""
         ...
 
-    def describe_groups(self, notes: Sequence[Mapping[str, Any]], brought: Sequence[Mapping[str, Any]]) -> None:
-        """Describe the groups of the next ``record``; see `rlcore.runs.index.write_record`."""
+    def describe_groups(
+        self, step: int, notes: Sequence[Mapping[str, Any]], brought: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Describe the groups of the next ``record``, which is left out if no group was sampled.
+
+        See `rlcore.runs.index.write_record`.
+        """
         ...
 
     def record_tokens(self, step: int, columns: Mapping[str, NumberArray], note: Mapping[str, Any]) -> None:

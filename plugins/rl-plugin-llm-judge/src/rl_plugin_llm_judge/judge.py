@@ -11,7 +11,7 @@ import json
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 from rlcore.endpoints.failures import EndpointFailure
@@ -28,13 +28,16 @@ if TYPE_CHECKING:
     from rlcore.endpoints.client import ChatEndpoints
 
 
+Verdict = TypeVar("Verdict")
+
+
 @dataclass(slots=True)
-class _Pending:
-    task: asyncio.Task[float]
+class _Pending(Generic[Verdict]):
+    task: asyncio.Task[Verdict]
     waiting: int = 0
 
 
-class VerdictCache:
+class VerdictCache(Generic[Verdict]):
     """Verdicts by question. The one that was used longest ago is forgotten first. Failures are not remembered.
 
     Args:
@@ -43,13 +46,13 @@ class VerdictCache:
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._known: OrderedDict[bytes, float] = OrderedDict()
-        self._pending: dict[tuple[asyncio.AbstractEventLoop, bytes], _Pending] = {}
+        self._known: OrderedDict[bytes, Verdict] = OrderedDict()
+        self._pending: dict[tuple[asyncio.AbstractEventLoop, bytes], _Pending[Verdict]] = {}
 
     def __len__(self) -> int:
         return len(self._known)
 
-    async def get(self, key: bytes, ask: Callable[[], Awaitable[float]]) -> tuple[float, bool]:
+    async def get(self, key: bytes, ask: Callable[[], Awaitable[Verdict]]) -> tuple[Verdict, bool]:
         """The verdict, and whether it was known or is that of a concurrent equal question.
 
         A cancelled caller does not affect the others. The question is cancelled with its last caller.
@@ -71,7 +74,7 @@ class VerdictCache:
                 pending.task.cancel()
                 self._pending.pop((loop, key), None)
 
-    async def _asked(self, key: bytes, ask: Callable[[], Awaitable[float]]) -> float:
+    async def _asked(self, key: bytes, ask: Callable[[], Awaitable[Verdict]]) -> Verdict:
         verdict = await ask()
         if self._size:
             self._known[key] = verdict
@@ -86,6 +89,8 @@ MARGIN_S = 10.0
 """Seconds between the deadline of a judgement and that of the call of the reward."""
 LONGEST_REPEATED = 4000
 """Characters of an unclear reply that are repeated in the next question."""
+LONGEST_KEPT = 1000
+"""Characters of the end of a reply that are stored with the verdict."""
 UNUSABLE_TASK, UNUSABLE_ENDPOINT = "unusable task", "unusable endpoint"
 UNCLEAR = "unclear verdict"
 """Kinds of errors beside those of endpoints."""
@@ -113,7 +118,7 @@ class Judge:
             for name in {config.examples, *config.examples_by.values()}
         }
         self._parser = self._prompts[config.examples].parser
-        self._cache = VerdictCache(config.cache_size)
+        self._cache: VerdictCache[tuple[float, str]] = VerdictCache(config.cache_size)
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, ChatEndpoints] = WeakKeyDictionary()
         read_key(config.api_key_env, config.base_url, keys=KEYS)
 
@@ -142,7 +147,7 @@ class Judge:
         messages = self._prompt_of(task).messages(case.question, case.expected, case.answer)
         key = hashlib.sha256(json.dumps([config.model, messages]).encode()).digest()
         try:
-            verdict, known = await self._cache.get(key, lambda: self._judged(messages))
+            (verdict, reply), known = await self._cache.get(key, lambda: self._judged(messages))
         except EndpointFailure as failure:
             return RewardResult(value=None, error=f"the judge failed: {failure}", error_kind=failure.kind)
         except UnclearVerdict as error:
@@ -150,7 +155,7 @@ class Judge:
         except UserError as error:
             text = " ".join(str(error).split())
             return RewardResult(value=None, error=text, error_kind=UNUSABLE_ENDPOINT)
-        return _result(verdict, judged=1.0, cached=float(known))
+        return _result(verdict, reply, judged=1.0, cached=float(known))
 
     async def close(self) -> None:
         """Close the connections of this event loop."""
@@ -164,8 +169,8 @@ class Judge:
         name = config.examples_by.get(kind) if isinstance(kind, str) else None
         return self._prompts[name or config.examples]
 
-    async def _judged(self, messages: list[dict[str, str]]) -> float:
-        """The verdict on a question, which is asked again while the reply is unclear."""
+    async def _judged(self, messages: list[dict[str, str]]) -> tuple[float, str]:
+        """The verdict on a question and the end of the reply, which is asked again while the reply is unclear."""
         config = self._config
         complaint = ""
         try:
@@ -178,7 +183,7 @@ class Judge:
                     try:
                         if answer.truncated:
                             raise UnclearVerdict(f"it is longer than {config.max_tokens} tokens")
-                        return self._parser.parse(answer.text)
+                        return self._parser.parse(answer.text), answer.text[-LONGEST_KEPT:]
                     except UnclearVerdict as error:
                         complaint = str(error)
                     asked = self._repeated(messages, answer.text)
@@ -201,6 +206,6 @@ class Judge:
         return self._clients[loop]
 
 
-def _result(value: float, **components: float) -> RewardResult:
+def _result(value: float, text: str = "", **components: float) -> RewardResult:
     names = ("judged", "cached", "rejected", "empty")
-    return RewardResult(value=value, components={name: components.get(name, 0.0) for name in names})
+    return RewardResult(value=value, components={name: components.get(name, 0.0) for name in names}, text=text)

@@ -22,7 +22,11 @@ from rlcore.runs.directory import (
     recipe_of,
     run_of,
 )
-from rlcore.runs.records import read_groups
+from rlcore.runs.evidence import TOKENS, Tokens, read_tokens
+from rlcore.runs.index import Row, read_lines
+from rlcore.runs.reading import Rollouts, is_unfinished
+from rlcore.runs.records import EVIDENCE, read_groups
+from rlcore.types import Group
 
 if TYPE_CHECKING:
     import pandas
@@ -106,6 +110,34 @@ class Run:
             rules: import paths of further rules, such as ``file.py:too_polite``
         """
         return diagnose(self.path, rules=rules).found
+    def index(self, purpose: str | None = None, *, step: int | None = None) -> list[Row]:
+        """A row for each stored trajectory, from the index of its file: nothing else is read.
+
+        A row has its step, group and sibling, how it ended, the policy that sampled it, and what became of its group;
+        see ``docs/reference/run-directory.md``. `group` reads the trajectories of a row. Arguments as `trajectories`.
+
+        Raises:
+            DataError: there are no rollouts, or a file is damaged.
+        """
+        stored = Rollouts(self.path)
+        files = stored.files(purpose, "all" if step is None else str(step))
+        return [one.row for one in stored.select(path for path in files if not is_unfinished(path))]
+
+    def group(self, row: Mapping[str, Any]) -> Group:
+        """The group of a row of `index`, which is read by its offset. Raises `DataError` if it cannot be read."""
+        path = self.path / "rollouts" / f"{row['purpose']}-{row['step']:06d}.jsonl.gz"
+        return Rollouts(self.path).group(path, dict(row))
+
+    def tokens(self, step: int) -> Tokens:
+        """Values of the trained tokens of a step. Raises `DataError` if none are stored."""
+        return read_tokens(self._evidence(step, "train", TOKENS))
+
+    def times(self, step: int, purpose: str = "train") -> list[Row]:
+        """How long the parts of the trajectories of a step took, in seconds. Raises `DataError` if damaged."""
+        return read_lines(self._evidence(step, purpose, "times.jsonl.gz"))
+
+    def _evidence(self, step: int, purpose: str, kind: str) -> Path:
+        return self.path / EVIDENCE / f"{purpose}-{step:06d}.{kind}"
 
     @property
     def checkpoints(self) -> list[Path]:

@@ -45,7 +45,7 @@ from rlcore.types.codec import DecodeBytes
 Row = dict[str, Any]
 """A trajectory: where it is, how it ended, and what became of its group."""
 LONGEST_FAILURE = 300
-UNFINISHED = ".unfinished"
+INDEX, UNFINISHED = "index.jsonl.gz", ".unfinished"
 
 
 class Unfinished:
@@ -130,7 +130,7 @@ def write_record(
             rows += rows_of(group, where, known, {"offset": offset, "length": len(member)})
             offset += len(member)
     if step >= 0:
-        write_lines(evidence_file(path, "index.jsonl.gz"), [*rows, *brought])
+        write_lines(evidence_file(path, INDEX), [*rows, *brought])
     if unfinished is not None:
         unfinished.close(remove=True)
 
@@ -171,9 +171,11 @@ def read_index(path: Path) -> list[Row]:
     Raises:
         DataError: a file is damaged.
     """
-    rows = read_lines(evidence_file(path, "index.jsonl.gz")) if path.parent.name == "rollouts" else []
+    rows = read_lines(evidence_file(path, INDEX)) if path.parent.name == "rollouts" else []
     own = [row for row in rows if "offset" in row]
-    if own and max(row["offset"] + row["length"] for row in own) == path.stat().st_size:
+    if rows and not own:  # a step that only trained on groups of earlier steps has no record
+        return rows
+    if own and path.exists() and max(row["offset"] + row["length"] for row in own) == path.stat().st_size:
         return rows
     purpose, step = purpose_and_step(path)
     return [
@@ -210,6 +212,12 @@ def _end_of_member(path: Path, offset: int) -> int:
                 raise DataError(f"{path} ends within a group")
             decoder.decompress(chunk)
         return file.tell() - len(decoder.unused_data)
+
+
+def records_of(run: Path) -> list[Path]:
+    """The records of a run by its indexes, including those of steps without a record."""
+    names = (path.name.removesuffix(INDEX) for path in (run / EVIDENCE).glob(f"[!.]*-*.{INDEX}"))
+    return [run / "rollouts" / f"{name}jsonl.gz" for name in names]
 
 
 def unfinished_of(run: Path) -> list[Path]:

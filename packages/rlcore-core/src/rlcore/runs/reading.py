@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rlcore.errors import DataError, UserError
 from rlcore.runs.evidence import TOKENS, Tokens, read_tokens
-from rlcore.runs.index import Row, evidence_file, read_index, read_lines, read_unfinished, unfinished_of
+from rlcore.runs.index import Row, evidence_file, read_index, read_lines, read_unfinished, records_of, unfinished_of
 from rlcore.runs.records import purpose_and_step, read_group, read_groups, stored_rollouts
 from rlcore.types import Group, Trajectory
 from rlcore.types.codec import DecodeBytes
@@ -63,6 +63,8 @@ class Rollouts:
             if not growing:
                 raise
             found = []
+        if self.path.is_dir():
+            found = sorted({*found, *records_of(self.path)})
         files = [(_place(path), path) for path in (*found, *growing)]
         files = [(place, path) for place, path in files if purpose in (None, place[1])]
         if steps == "newest":

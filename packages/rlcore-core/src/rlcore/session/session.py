@@ -19,7 +19,7 @@ from rlcore.plugins.registry import Registry, asked
 from rlcore.report import Facts, has_images, notes_of_plugins, write_sheet
 from rlcore.runs.directory import RunDirectory
 from rlcore.runs.evidence import TOKENS, write_times, write_tokens
-from rlcore.runs.index import Unfinished, evidence_file, write_record
+from rlcore.runs.index import INDEX, Unfinished, evidence_file, write_lines, write_record
 from rlcore.runs.layout import SHEETS
 from rlcore.runs.metrics import read_metrics
 from rlcore.runs.output import Output
@@ -137,9 +137,19 @@ class RunSession(RunComponents):
         if self._unfinished is not None and self._unfinished.purpose == purpose:
             self._unfinished.add(group)
 
-    def describe_groups(self, notes: Sequence[Mapping[str, Any]], brought: Sequence[Mapping[str, Any]]) -> None:
-        """Describe the groups of the next `record`; see `rlcore.runs.index.write_record`."""
-        self._described = notes, brought
+    def describe_groups(
+        self, step: int, notes: Sequence[Mapping[str, Any]], brought: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Describe the groups of training of the next `record`; see `rlcore.runs.index.write_record`.
+
+        A step without a sampled group, which trains on groups of earlier steps, has an index and no record.
+        """
+        if notes:
+            self._described = notes, brought
+            return
+        self._close_unfinished(remove=True)
+        if self.directory is not None:
+            write_lines(evidence_file(self._record(step, "train"), INDEX), brought)
 
     def record(self, step: int, purpose: str, groups: Sequence[Group]) -> None:
         """Store scored groups in ``rollouts/``, and send them to observers and to the trackers that show samples.
@@ -148,7 +158,7 @@ class RunSession(RunComponents):
         """
         (notes, brought), self._described = self._described, ((), ())
         if self.directory is not None:
-            path = self.directory.rollouts / f"{purpose}-{step:06d}.jsonl.gz"
+            path = self._record(step, purpose)
             write_record(path, groups, unfinished=self._unfinished, notes=notes, brought=brought)
             self._unfinished = None
             write_times(evidence_file(path, "times.jsonl.gz"), groups)
@@ -166,9 +176,13 @@ class RunSession(RunComponents):
         if self.directory is not None:
             write_tokens(self.directory.path / EVIDENCE / f"train-{step:06d}.{TOKENS}", columns, note)
 
-    def _close_unfinished(self) -> None:
+    def _record(self, step: int, purpose: str) -> Path:
+        assert self.directory is not None
+        return self.directory.rollouts / f"{purpose}-{step:06d}.jsonl.gz"
+
+    def _close_unfinished(self, *, remove: bool = False) -> None:
         if self._unfinished is not None:
-            self._unfinished.close()
+            self._unfinished.close(remove=remove)
             self._unfinished = None
 
     def evaluated(self, groups: Sequence[Group]) -> None:

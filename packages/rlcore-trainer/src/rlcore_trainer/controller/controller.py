@@ -148,7 +148,7 @@ class Controller:
         if rollout is not None and self._keeper is not None:
             version = self._session.policy.version
             notes, brought = described(rollout, step=step, version=version, too_few=self._update.too_few)
-            self._keeper.describe_groups(notes, brought)
+            self._keeper.describe_groups(step, notes, brought)
         if rollout is not None and rollout.sampled:
             self._report.record(step, "train", rollout.sampled)
             self._require_scores(rollout.sampled, f"step {step}")

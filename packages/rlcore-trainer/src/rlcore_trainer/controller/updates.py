@@ -40,7 +40,7 @@ class Updated:
     metrics: dict[str, float] = field(default_factory=dict)
     updates: int = 0
     """Number of updates of the policy."""
-    tokens: TrainedTokens | None = None
+    tokens: TrainedTokens | None = field(default=None, compare=False)
     """Values of the trained tokens; None if none are stored."""
     kl: float | None = None
     """The measured divergence from the reference in nats per token; None if it was not measured."""

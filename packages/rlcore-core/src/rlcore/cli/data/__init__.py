@@ -1,4 +1,4 @@
-"""``rlcore data``: list, prepare, label and show datasets, and show stored rollouts; see also the other modules here."""
+"""``rlcore data``: list, prepare, label and show datasets, show stored rollouts, and score them again."""
 
 from __future__ import annotations
 

@@ -207,7 +207,7 @@ def _table(chosen: Sequence[Found], count: int) -> Iterator[str]:
 
 
 def _cell(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else "-" if value is None else printable(str(value), 48)
+    return f"{value:.4g}" if isinstance(value, float) else "-" if value is None else printable(str(value), 120)
 
 
 def _beside(one: Found) -> Iterator[str]:

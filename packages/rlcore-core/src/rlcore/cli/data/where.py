@@ -75,7 +75,7 @@ class Where:
     def check(self, known: Collection[str]) -> None:
         """Raise `UserError` if a name is neither in `COLUMNS` nor in ``known``."""
         for node in ast.walk(self._tree):
-            if isinstance(node, ast.Name) and node.id not in {*COLUMNS, *known, *_WORDS}:
+            if isinstance(node, ast.Name) and node.id not in {*COLUMNS, *GROUPED, *known, *_WORDS}:
                 fix = did_you_mean(node.id, [*COLUMNS, *known]) or f"use one of {', '.join(COLUMNS)}"
                 raise UserError(f"there is no column {node.id!r}", where=f"--where {self.text[:80]!r}", fix=fix)
 

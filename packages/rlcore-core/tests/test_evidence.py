@@ -1,0 +1,270 @@
+"""The index of stored rollouts, the groups of a step in progress, and the values of trained tokens."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pictured_groups import groups as pictured
+from rlcore.cli.data.rows import conversation
+from rlcore.cli.data.where import Where
+from rlcore.errors import DataError, UserError
+from rlcore.runs.evidence import read_tokens, write_tokens
+from rlcore.runs.index import Unfinished, read_index, read_unfinished, write_record
+from rlcore.runs.reading import Rollouts
+from rlcore.runs.records import read_groups
+from rlcore.runs.superseded import supersede
+from rlcore.types import Group, Logprobs, Message, NumberArray, Segment, Task, Timing, Trajectory, Turn, to_json
+
+Call = Callable[..., Any]
+
+
+def group(id: str, *rewards: float | None) -> Group:
+    """A group of one-token answers."""
+    task = Task(id=id, messages=(Message(role="user", content=f"{id}?"),))
+    turn = Turn(kind="policy", start=1, end=3, messages=(Message(role="assistant", content=f"It is {id}."),))
+    segment = Segment(token_ids=(1, 2, 3), loss_mask=(False, True, True), logprobs=(0.0, -0.5, -1.5), turns=(turn,))  # type: ignore[arg-type]
+    trajectories = (
+        Trajectory(task_id=id, sibling=i, segments=(segment,), reward=reward, times=(Timing("turn", "", 1.0, 0.5),))
+        for i, reward in enumerate(rewards)
+    )
+    return Group(task=task, trajectories=tuple(trajectories))
+
+
+GROUPS = [group("a", 0.0, 1.0), group("b", 0.0, 0.0), group("c", None, 1.0)]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """An empty run directory."""
+    (tmp_path / "rollouts").mkdir()
+    (tmp_path / "config.toml").touch()
+    return tmp_path
+
+
+def record(run: Path, step: int = 7) -> Path:
+    return run / "rollouts" / f"train-{step:06d}.jsonl.gz"
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0), (1,)])
+def test_record_does_not_depend_on_the_order_in_which_groups_ended(run: Path, order: tuple[int, ...]) -> None:
+    write_record(record(run), GROUPS)
+    index = run / "evidence" / "train-000007.index.jsonl.gz"
+    expected = record(run).read_bytes(), index.read_bytes()
+    growing = Unfinished(run, "train", 7)
+    for place in order:
+        growing.add(GROUPS[place])
+    assert [row["task"] for row, _ in read_unfinished(growing.path)] == [GROUPS[i].task.id for i in order for _ in "ab"]
+    write_record(record(run), GROUPS, unfinished=growing)
+    assert (record(run).read_bytes(), index.read_bytes()) == expected
+    assert sorted(path.name for path in (run / "evidence").iterdir()) == [index.name]
+
+
+def test_group_that_is_being_written_is_left_out(run: Path) -> None:
+    growing = Unfinished(run, "train", 7)
+    for one in GROUPS:
+        growing.add(one)
+    growing.close()
+    growing.path.write_bytes(growing.path.read_bytes()[:-7])
+    assert [row["group"] for row, _ in read_unfinished(growing.path)] == [0, 0, 1, 1]
+
+
+def test_index_reads_each_group_by_its_offset(run: Path) -> None:
+    notes = [
+        {"fate": "kept", "trained_step": 7, "staleness": 0},
+        {"fate": "dropped", "why": "equal"},
+        {"fate": "carried"},
+    ]
+    write_record(record(run), GROUPS, notes=notes)
+    rows = read_index(record(run))
+    assert [(row["group"], row["sibling"], row["reward"]) for row in rows] == [
+        *((0, 0, 0.0), (0, 1, 1.0), (1, 0, 0.0), (1, 1, 0.0), (2, 0, None), (2, 1, 1.0))
+    ]
+    assert [row.get("why") for row in rows] == [None, None, "equal", "equal", None, None]
+    assert (rows[0]["spread"], rows[2]["spread"], rows[0]["tokens"], rows[0]["turns"]) == (0.5, 0.0, 2, 1)
+    content = record(run).read_bytes()
+    for row in rows:
+        member = content[row["offset"] : row["offset"] + row["length"]]
+        assert json.loads(gzip.decompress(member))["task"]["id"] == row["task"]
+    # The groups before it are not read, so damage there does not matter.
+    record(run).write_bytes(b"x" * rows[2]["offset"] + content[rows[2]["offset"] :])
+    assert Rollouts(run).group(record(run), rows[2]) == GROUPS[1]
+
+
+def test_rollouts_of_earlier_versions_are_readable(run: Path) -> None:
+    lines = "".join(f"{json.dumps(to_json(one))}\n" for one in GROUPS)
+    record(run).write_bytes(gzip.compress(lines.encode()))
+    assert list(read_groups(record(run))) == GROUPS
+    found = list(Rollouts(run).select([record(run)]))
+    assert [(one.row["task"], one.trajectory.reward) for one in found[::2]] == [("a", 0.0), ("b", 0.0), ("c", None)]
+
+
+def test_log_probabilities_take_a_quarter_of_their_size() -> None:
+    logprobs = Logprobs([struct.unpack("f", struct.pack("f", -i / 7))[0] for i in range(500)])
+    assert Logprobs.unpacked(logprobs.packed()) == logprobs
+    assert len(logprobs.packed()) < 0.3 * len(json.dumps(logprobs.tolist()))
+    with pytest.raises(ValueError, match="base64"):
+        Logprobs.unpacked("?")
+
+
+def test_evidence_of_later_steps_is_moved_aside(run: Path) -> None:
+    for step in (1, 2):
+        write_record(record(run, step), GROUPS)
+    columns = {name: NumberArray(dtype="int32", shape=(0,), data=b"") for name in ("step", "group")}
+    write_tokens(run / "evidence" / "train-000002.tokens.safetensors", columns, {})
+    moved = supersede(run, 1, number=1)
+    assert moved.rollouts == 1
+    assert [path.name for path in (run / "evidence").iterdir()] == ["train-000001.index.jsonl.gz"]
+    assert len(list((moved.folder / "evidence").iterdir())) == 2
+
+
+COLUMNS = {
+    **{name: NumberArray(dtype="int32", shape=(1,), data=struct.pack("<i", 2)) for name in ("step", "group", "count")},
+    **{name: NumberArray(dtype="int32", shape=(1,), data=struct.pack("<i", 0)) for name in ("sibling", "segment")},
+    "logprob": NumberArray(dtype="float32", shape=(2,), data=struct.pack("<2f", -0.5, -1.25)),
+    "entropy": NumberArray(dtype="float16", shape=(2,), data=struct.pack("<2e", 0.5, 2.0)),
+}
+
+
+def test_values_of_tokens_are_read_with_and_without_their_library(tmp_path: Path) -> None:
+    path = tmp_path / "evidence" / "train-000002.tokens.safetensors"
+    write_tokens(path, COLUMNS, {"version": 3})
+    found = read_tokens(path)
+    assert (found["logprob"], found["entropy"], found.note) == ([-0.5, -1.25], [0.5, 2.0], {"version": 3})
+    place = {"step": 2, "group": 2, "sibling": 0, "segment": 0, "count": 2}
+    assert list(found.sequences()) == [(place, slice(0, 2))]
+    library = pytest.importorskip("safetensors.numpy")
+    assert {name: column.tolist() for name, column in library.load_file(path).items()} == {
+        name: found[name] for name in COLUMNS
+    }
+
+
+def damaged(content: bytes) -> list[bytes]:
+    wrong = content.replace(b'"F16"', b'"F64"'), content.replace(b'"shape":[2]', b'"shape":[3]', 1)
+    return [b"", content[:20], content[:-1], b"\xff" * 8 + content[8:], *wrong]
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_damaged_values_are_named(tmp_path: Path, number: int) -> None:
+    path = tmp_path / "train-000002.tokens.safetensors"
+    write_tokens(path, COLUMNS, {})
+    path.write_bytes(damaged(path.read_bytes())[number])
+    with pytest.raises(DataError, match=r"train-000002\.tokens"):
+        read_tokens(path)
+
+
+ROW = {
+    **{"step": 7, "reward": 0.0, "stop": "length", "failure": None, "tokens": 40, "task": "train:3"},
+    **{
+        "metrics": {"tool_errors": 2.0},
+        "rewards": {"judge": None, "math-equal": 0.0},
+        "sampling": {"temperature": 1.0},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("condition", "met"),
+    [
+        ('reward == 0 and stop == "length"', True),
+        ("reward == 0 and stop != 'length' or tokens > 100", False),
+        ("not (tokens < 10)", True),
+        ("10 < tokens <= 40", True),
+        ('stop in ["length", "max_turns"]', True),
+        ('"train" in task', True),
+        ("failure is None and failure is null", True),
+        ('"time" in failure', False),
+        ("failure > 3", False),
+        ("staleness > 0", False),
+        ('rewards["judge"] is None', True),
+        ('metrics["tool_errors"] >= 2', True),
+        ("tool_errors >= 2 and temperature == 1", True),
+        ("tokens > -1", True),
+        ("tokens", True),
+    ],
+)
+def test_condition_is_met(condition: str, met: bool) -> None:
+    where = Where.parse(condition)
+    where.check({"tool_errors"})
+    assert where(ROW) is met
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        *("", "reward ==", "reward = 0", "reward + 1 > 0", "__import__('os')", "task.id", "reward == (lambda: 0)()"),
+        *("[x for x in task]", "f'{task}'", "metrics[task]", "task['x']", "b'a' == task", "tokens ** 9", "(" * 500),
+        *("1 if tokens else 0", "tokens := 3", " and ".join(["tokens"] * 300), "tokens > 1" + " " * 2000),
+    ],
+)
+def test_other_expressions_are_refused(condition: str) -> None:
+    with pytest.raises(UserError, match="--where"):
+        Where.parse(condition)
+
+
+def test_unknown_column_is_named_with_the_nearest() -> None:
+    with pytest.raises(UserError, match="no column 'rewad'") as raised:
+        Where.parse("rewad == 0").check(())
+    assert raised.value.fix == "did you mean 'reward'?"
+
+
+def test_showing_a_run_writes_nothing_into_it(rlcore: Call, toy: Any) -> None:
+    Path("mine/rollouts").mkdir(parents=True)
+    Path("mine/config.toml").touch()
+    path = Path("mine/rollouts/evaluation-000003.jsonl.gz")
+    write_record(path, pictured(2, siblings=2))
+    before = sorted(Path("mine").rglob("*"))
+    for arguments in ((), ("--worst",), ("--siblings",), ("--list",)):
+        done = rlcore("data", "show", path, *arguments)
+        assert done.status == 0, done.err
+    assert sorted(Path("mine").rglob("*")) == before
+    shown = rlcore("data", "show", "mine", "-n", "1").out
+    (image,) = {str(one) for one in Path("mine/media").rglob("*") if one.is_file()} & {
+        word.rstrip("]") for word in shown.split()
+    }
+    assert Path(image).read_bytes() in pictured(2, siblings=2)[0].task.images
+    assert rlcore("data", "show", "mine", "--images", "out").status == 0
+    assert list(Path("out").glob("*.png"))
+
+
+def test_step_in_progress_is_shown(rlcore: Call, toy: Any) -> None:
+    Path("mine/rollouts").mkdir(parents=True)
+    Path("mine/config.toml").touch()
+    write_record(Path("mine/rollouts/train-000001.jsonl.gz"), GROUPS[:1])
+    growing = Unfinished(Path("mine"), "train", 2)
+    growing.add(GROUPS[2])
+    growing.close()
+    shown = rlcore("data", "show", "mine").out
+    assert "in progress: 1 group so far" in shown
+    assert "task c\n" in shown
+    assert "task a\n" in rlcore("data", "show", "mine", "--step", "1").out
+
+
+def test_only_runs_can_be_searched(rlcore: Call, toy: Any) -> None:
+    Path("rows.jsonl").write_text("{}\n", encoding="utf-8")
+    done = rlcore("data", "show", "rows.jsonl", "--worst")
+    assert (done.status, "only the stored rollouts of a run" in done.err) == (2, True)
+
+
+def test_decisions_of_a_robot_are_readable() -> None:
+    rows = 30
+    arrays = {
+        "observation/state": NumberArray(
+            dtype="float32", shape=(rows, 2), data=struct.pack(f"={rows * 2}f", *range(60))
+        ),
+        "observation/camera": NumberArray(dtype="uint8", shape=(rows, 4, 4, 3), data=bytes(rows * 48)),
+        "action/joints": NumberArray(dtype="float32", shape=(rows, 1), data=struct.pack(f"={rows}f", *range(rows))),
+    }
+    turns = tuple(Turn(kind="policy", start=i, end=i + 1, messages=(), reward=i / 4) for i in range(rows))
+    segment = Segment(token_ids=[0] * rows, loss_mask=[True] * rows, logprobs=[0.0] * rows, turns=turns, arrays=arrays)  # type: ignore[arg-type]
+    lines = list(conversation(Trajectory(task_id="t", sibling=0, segments=(segment,))))
+    assert lines[1] == (
+        "    decision 1: observation/state [2, 3]; observation/camera [4 x 4 x 3]; action/joints [1]; reward 0.25"
+    )
+    assert len(lines) == 25
+    assert lines[12] == "    … 6 decisions …"
