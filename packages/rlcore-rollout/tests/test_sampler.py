@@ -199,6 +199,35 @@ def test_submitted_groups_end_alone_and_equal_those_of_a_request(open_sampler: O
     assert [group.result() for group in groups] == list(open_sampler().collect(wanted))
 
 
+def test_groups_are_reported_as_they_end_with_their_times(
+    open_sampler: Open, environment: type[Guess], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[tuple[str, Group, int]] = []
+
+    def finished(run: RunSession, purpose: str, group: Group) -> None:
+        ended.append((purpose, group, environment.alive))
+
+    monkeypatch.setattr(RunSession, "group_finished", finished)
+    groups = open_sampler().collect(request())
+    assert {purpose for purpose, _, _ in ended} == {"train"}
+    assert sorted(group.task.id for _, group, _ in ended) == [group.task.id for group in groups]
+    assert ended[0][2] > 0, "other episodes were still running"
+    assert ended[0][1].task.id in {"t0", "t2", "t4"}
+    for group in groups:
+        assert any(group is one for _, one, _ in ended)
+        for one in group.trajectories:
+            assert [time.kind for time in one.times if time.kind in ("queue", "turn", "step", "reward")] == [
+                *("queue", "turn", "step", "turn", "step", "reward")
+            ]
+            slow = 0.02 if int(one.task_id[1:]) % 2 else 0.002
+            assert all(time.seconds >= slow for time in one.times if time.kind == "step")
+            assert next(time.name for time in one.times if time.kind == "reward").endswith(":right")
+            assert one.sampling is not None
+            assert one.sampling.temperature == 1.0
+    seeds = {one.sampling.seed for group in groups for one in group.trajectories if one.sampling is not None}
+    assert len(seeds) == 18
+
+
 def test_closing_cancels_submitted_groups(open_sampler: Open, environment: type[Guess]) -> None:
     sampler = open_sampler("hang")
     group = sampler.submit(request().tasks[0], request(), place=0)
