@@ -104,6 +104,41 @@ def test_rollouts_of_earlier_versions_are_readable(run: Path) -> None:
     assert [(one.row["task"], one.trajectory.reward) for one in found[::2]] == [("a", 0.0), ("b", 0.0), ("c", None)]
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("offset", -1),
+        ("offset", "0"),
+        ("length", None),
+        ("reward", "high"),
+        ("task", 3),
+        ("metrics", []),
+        ("step", None),
+    ],
+)
+def test_damaged_index_is_named(run: Path, name: str, value: Any) -> None:
+    write_record(record(run), GROUPS)
+    index = run / "evidence" / "train-000007.index.jsonl.gz"
+    rows = [{**row, name: value} for row in read_index(record(run))]
+    index.write_bytes(gzip.compress("".join(f"{json.dumps(row)}\n" for row in rows).encode()))
+    with pytest.raises(DataError, match=r"train-000007\.index"):
+        read_index(record(run))
+
+
+def test_index_of_other_rollouts_is_named_or_computed_again(run: Path) -> None:
+    write_record(record(run), GROUPS)
+    write_record(record(run, 8), GROUPS[1:])
+    index = run / "evidence" / "train-000008.index.jsonl.gz"
+    index.write_bytes((run / "evidence" / "train-000007.index.jsonl.gz").read_bytes())
+    assert {row["task"] for row in read_index(record(run, 8))} == {"b", "c"}  # the sizes of the files differ
+    rows = [{**row, "sibling": row["sibling"] + 2} for row in read_index(record(run))]
+    index.with_name("train-000007.index.jsonl.gz").write_bytes(
+        gzip.compress("".join(f"{json.dumps(row)}\n" for row in rows).encode())
+    )
+    with pytest.raises(DataError, match="other rollouts"):
+        _ = next(Rollouts(run).select([record(run)])).trajectory
+
+
 def test_log_probabilities_take_a_quarter_of_their_size() -> None:
     logprobs = Logprobs([struct.unpack("f", struct.pack("f", -i / 7))[0] for i in range(500)])
     assert Logprobs.unpacked(logprobs.packed()) == logprobs

@@ -23,7 +23,7 @@ from rlcore.runs.directory import (
     run_of,
 )
 from rlcore.runs.evidence import TOKENS, Tokens, read_tokens
-from rlcore.runs.index import Row, read_lines
+from rlcore.runs.index import TIMES, Row, read_lines
 from rlcore.runs.reading import Rollouts, is_unfinished
 from rlcore.runs.records import EVIDENCE, read_groups
 from rlcore.types import Group
@@ -134,7 +134,7 @@ class Run:
 
     def times(self, step: int, purpose: str = "train") -> list[Row]:
         """How long the parts of the trajectories of a step took, in seconds. Raises `DataError` if damaged."""
-        return read_lines(self._evidence(step, purpose, "times.jsonl.gz"))
+        return read_lines(self._evidence(step, purpose, "times.jsonl.gz"), TIMES)
 
     def _evidence(self, step: int, purpose: str, kind: str) -> Path:
         return self.path / EVIDENCE / f"{purpose}-{step:06d}.{kind}"

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import os
 import statistics
 import zlib
@@ -149,15 +150,47 @@ def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
         file.write(member_of(without_known(text).encode("utf-8", "surrogatepass")))
 
 
-def read_lines(path: Path) -> list[Row]:
-    """The rows of a file of `write_lines`; empty if there is none. Raises `DataError` if it is damaged."""
+ROW: Mapping[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("purpose", "task", "environment", "stop"), str),
+    **dict.fromkeys(("step", "group", "sibling", "tokens", "turns"), int),
+    **dict.fromkeys(("rewards", "metrics"), dict),
+    "reward": (int, float, type(None)),
+}
+"""The columns that each row of an index has, with their types."""
+OPTIONAL: Mapping[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("offset", "length", "trained_step", "trained_version", "staleness"), int),
+    **dict.fromkeys(("fate", "why"), str),
+    **dict.fromkeys(("mean", "spread"), (int, float)),
+    "sampling": dict,
+    "versions": list,
+}
+TIMES: Mapping[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("group", "sibling"), int),
+    **dict.fromkeys(("kind", "name"), str),
+    **dict.fromkeys(("start", "seconds"), (int, float)),
+}
+
+
+def _check_row(row: Any, columns: Mapping[str, type | tuple[type, ...]]) -> None:
+    """Raise `ValueError` unless a row has these columns."""
+    if not isinstance(row, dict):
+        raise ValueError("a line is not an object")
+    for name, kind in {**columns, **{name: OPTIONAL[name] for name in OPTIONAL if name in row}}.items():
+        if not isinstance(row.get(name), kind):
+            raise ValueError(f"the column {name!r} is {value_text(row.get(name))}")
+    if row.get("offset", 0) < 0 or ("offset" in row) != ("length" in row) or len(row.get("versions", (0, 0))) != 2:
+        raise ValueError("a place or a range of versions is not valid")
+
+
+def read_lines(path: Path, columns: Mapping[str, type | tuple[type, ...]]) -> list[Row]:
+    """The rows of a file of `write_lines`; empty if there is none. Raises `DataError` if they lack columns."""
     if not path.exists():
         return []
     try:
         with gzip.open(path, "rb") as file:
             rows = [parse_json(line) for _, line in json_lines(file)]
-        if not all(isinstance(row, dict) for row in rows):
-            raise ValueError("a line is not an object")
+        for row in rows:
+            _check_row(row, columns)
     except (OSError, EOFError, ValueError, zlib.error) as error:
         raise DataError(f"cannot read {path}", found=str(error), fix="restore the file, or remove it") from None
     return rows
@@ -171,7 +204,7 @@ def read_index(path: Path) -> list[Row]:
     Raises:
         DataError: a file is damaged.
     """
-    rows = read_lines(evidence_file(path, INDEX)) if path.parent.name == "rollouts" else []
+    rows = read_lines(evidence_file(path, INDEX), ROW) if path.parent.name == "rollouts" else []
     own = [row for row in rows if "offset" in row]
     if rows and not own:  # a step that only trained on groups of earlier steps has no record
         return rows
@@ -236,7 +269,7 @@ def rows_of(
         notes: what became of it
         place: its offset and length in the file
     """
-    rewards = [one.reward for one in group.trajectories if one.reward is not None]
+    rewards = [one.reward for one in group.trajectories if one.reward is not None and math.isfinite(one.reward)]
     excluded = set(notes.get("excluded", ()))
     shared = {name: value for name, value in notes.items() if name != "excluded"}
     if rewards:
@@ -275,6 +308,7 @@ def _summary(one: Trajectory) -> Row:
 
 
 __all__ = [
+    "TIMES",
     "Row",
     "Unfinished",
     "evidence_file",

@@ -10,7 +10,16 @@ from pathlib import Path
 
 from rlcore.errors import DataError, UserError
 from rlcore.runs.evidence import TOKENS, Tokens, read_tokens
-from rlcore.runs.index import Row, evidence_file, read_index, read_lines, read_unfinished, records_of, unfinished_of
+from rlcore.runs.index import (
+    TIMES,
+    Row,
+    evidence_file,
+    read_index,
+    read_lines,
+    read_unfinished,
+    records_of,
+    unfinished_of,
+)
 from rlcore.runs.records import purpose_and_step, read_group, read_groups, stored_rollouts
 from rlcore.types import Group, Trajectory
 from rlcore.types.codec import DecodeBytes
@@ -27,8 +36,11 @@ class Found:
 
     @property
     def trajectory(self) -> Trajectory:
-        """The trajectory itself."""
-        return next(one for one in self.read().trajectories if one.sibling == self.row["sibling"])
+        """The trajectory itself. Raises `DataError` if the group does not have it, or cannot be read."""
+        found = [one for one in self.read().trajectories if one.sibling == self.row["sibling"]]
+        if not found:
+            raise _other_rollouts(self.row)
+        return found[0]
 
 
 class Rollouts:
@@ -103,6 +115,8 @@ class Rollouts:
         if "offset" not in row:
             if self._whole is None or self._whole[0] != path:
                 self._whole = path, list(read_groups(path, decode_bytes=self._decode))
+            if not 0 <= row["group"] < len(self._whole[1]):
+                raise _other_rollouts(row)
             return self._whole[1][row["group"]]
         key = path, row["offset"]
         if self._last is None or self._last[0] != key:  # the siblings of a group follow each other
@@ -115,7 +129,15 @@ class Rollouts:
 
     def times(self, path: Path) -> list[Row]:
         """The times of the trajectories of a file; empty if there are none."""
-        return read_lines(evidence_file(path, "times.jsonl.gz"))
+        return read_lines(evidence_file(path, "times.jsonl.gz"), TIMES)
+
+
+def _other_rollouts(row: Row) -> DataError:
+    return DataError(
+        "the index belongs to other rollouts",
+        found=f"a row of group {row['group']}, sibling {row['sibling']}",
+        fix="remove the file from evidence/; the rows are then computed from the rollouts",
+    )
 
 
 def is_unfinished(path: Path) -> bool:

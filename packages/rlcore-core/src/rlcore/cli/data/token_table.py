@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.console.escaping import printable
-from rlcore.errors import UserError, did_you_mean
+from rlcore.errors import DataError, UserError, did_you_mean
 from rlcore.runs.directory import config_layer
 from rlcore.runs.evidence import Tokens, ratio
 from rlcore.runs.reading import Found, Rollouts
@@ -67,7 +67,10 @@ def _rows(
         one = by_place.get((place["step"], place["group"], place["sibling"]))
         if one is None:
             continue
-        segment = one.trajectory.segments[place["segment"]]
+        segments, number = one.trajectory.segments, place["segment"]
+        segment = segments[number] if 0 <= number < len(segments) else Segment()
+        if segment.sampled_tokens != place["count"]:
+            raise DataError("the values of tokens belong to other rollouts", found=f"{place}")
         written = (position for position, mask in enumerate(segment.loss_mask) if mask)
         for number, (position, value) in enumerate(zip(written, stored[part], strict=True), start=part.start):
             if column == "gap":
