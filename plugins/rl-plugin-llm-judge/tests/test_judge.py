@@ -116,6 +116,7 @@ def test_equal_questions_are_asked_once(server: Endpoint) -> None:
     assert values(found) == [1.0, 0.0] * 8
     assert len(server.bodies) == 2
     assert sum(result.components["cached"] for result in found) == 14
+    assert [result.text.rpartition("\n")[2] for result in found] == ["Judgement: 1", "Judgement: 0"] * 8
 
 
 @pytest.mark.long

@@ -18,7 +18,7 @@ from rlcore.console.wording import counted
 from rlcore.errors import DataError
 from rlcore.runs.index import Row
 from rlcore.runs.reading import Found, Rollouts, is_unfinished
-from rlcore.runs.records import blobs_of
+from rlcore.runs.records import blobs_of, purpose_and_step
 from rlcore.types import Group, RewardResult
 
 NARROWEST = 36
@@ -161,7 +161,8 @@ def _group(row: Row, group: Group) -> Iterator[str | Shown]:
 
 def _header(one: Found) -> Iterator[str]:
     row, trajectory = one.row, one.trajectory
-    yield f"step {row['step']}, group {row['group']}, sibling {row['sibling']}: {ending(trajectory)}"
+    place = f"{row['purpose']} step {row['step']}, group {row['group']}, sibling {row['sibling']}"
+    yield f"{place}: {ending(trajectory)}"
     name = f"{row['environment']}/{row['task']}" if row["environment"] else row["task"]
     fate = fate_of(row)
     yield f"  task {printable(name)}{f', group {fate}' if fate else ''}"
@@ -197,7 +198,20 @@ def fate_of(row: Row) -> str:
 
 def _table(chosen: Sequence[Found], count: int) -> Iterator[str]:
     """A line for each trajectory."""
-    names = ("step", "group", "sibling", "reward", "stop", "tokens", "turns", "fate", "staleness", "task", "failure")
+    names = (
+        "step",
+        "group",
+        "sibling",
+        "reward",
+        "stop",
+        "tokens",
+        "turns",
+        "fate",
+        "staleness",
+        "purpose",
+        "task",
+        "failure",
+    )
     rows = [[_cell(column_of(one.row, name)) for name in names] for one in chosen[:count]]
     widths = [max(len(cell) for cell in column) for column in zip(names, *rows, strict=True)]
     for cells in (names, *rows):
@@ -213,7 +227,7 @@ def _cell(value: object) -> str:
 def _beside(one: Found) -> Iterator[str]:
     """The siblings of a group beside each other, without the messages that all of them begin with."""
     group = one.read()
-    place = f"step {one.row['step']}, group {one.row['group']}, task {printable(group.task.id)}"
+    place = f"{one.row['purpose']} step {one.row['step']}, group {one.row['group']}, task {printable(group.task.id)}"
     yield f"{place} {fate_of(one.row)}".rstrip()
     talks = [[_line(line) for line in conversation(trajectory)] for trajectory in group.trajectories]
     shared = 0
@@ -241,10 +255,14 @@ def _line(line: str | Shown) -> str:
 
 def _times(rollouts: Rollouts, files: Sequence[Path], chosen: Sequence[Found], count: int) -> Iterator[str]:
     """The times by kind, and the longest ones."""
-    wanted = {(one.row["step"], one.row["group"], one.row["sibling"]) for one in chosen}
-    steps = {path: next((one.row["step"] for one in rollouts.select([path])), -1) for path in files}
-    found = [(steps[path], row) for path in files for row in rollouts.times(path)]
-    found = [(step, row) for step, row in found if (step, row["group"], row["sibling"]) in wanted]
+    wanted = {tuple(one.row[name] for name in ("purpose", "step", "group", "sibling")) for one in chosen}
+    found = [
+        (step, row)
+        for path in files
+        for purpose, step in [purpose_and_step(path)]
+        for row in rollouts.times(path)
+        if (purpose, step, row["group"], row["sibling"]) in wanted
+    ]
     if not found:
         raise DataError("no times of these trajectories are stored", fix="times are stored by runs of this version")
     kinds: dict[tuple[str, str], list[float]] = {}

@@ -13,6 +13,7 @@ from rlcore.errors import DataError, UserError, did_you_mean
 from rlcore.runs.directory import config_layer
 from rlcore.runs.evidence import Tokens, ratio
 from rlcore.runs.reading import Found, Rollouts
+from rlcore.runs.records import purpose_and_step
 from rlcore.types import Segment
 
 AROUND = 6
@@ -37,7 +38,9 @@ def token_lines(
         DataError: no values are stored.
         UserError: there is no such column.
     """
-    by_place = {(one.row["step"], one.row["group"], one.row["sibling"]): one for one in chosen}
+    trained = [one for one in chosen if one.row["purpose"] == "train"]
+    by_place = {(one.row["step"], one.row["group"], one.row["sibling"]): one for one in trained}
+    files = [path for path in files if purpose_and_step(path)[0] == "train"] or files
     text_of = _decoder(files[0])
     for path in files:
         tokens = rollouts.tokens(path)
