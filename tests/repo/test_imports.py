@@ -31,7 +31,7 @@ NOT_AT_START = HEAVY | {"pydantic", "rich", "asyncio", "yaml", "jinja2", "hypoth
 """Every command imports every ``plugin.py``."""
 UNDECLARED = {
     "rl-plugin-robotwin": {"mplib"},  # in the interpreter of a RoboTwin checkout
-    "rlcore-core": {"IPython", "polars", "gymnasium"},  # of a notebook, data frames, environments
+    "rlcore-core": {"IPython", "polars", "gymnasium", "tokenizers"},  # of a notebook, data frames, environments, tokens
     "rlcore-merge": {"PIL", "peft", "rlcore_models"},  # of comparisons, where the trainer's libraries are installed
     "rlcore-rollout": {"peft"},  # of rlcore[lora]
     "rlcore-sandbox": {"matplotlib"},  # of the interpreter that runs code of a model
