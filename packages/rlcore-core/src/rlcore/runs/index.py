@@ -227,7 +227,7 @@ def read_unfinished(path: Path, *, decode_bytes: DecodeBytes | None = None) -> l
         try:
             offset_after = _end_of_member(path, offset)
             group = read_group(path, offset, decode_bytes=decode_bytes)
-        except DataError:
+        except (DataError, zlib.error):  # of a killed process
             break
         where = {"purpose": purpose, "step": step, "group": place}
         found += [(row, group) for row in rows_of(group, where, {}, {"offset": offset})]
