@@ -77,9 +77,9 @@ def test_processes_pack_every_trained_token_once(qwen2: Callable[..., Any], coun
     found: dict[int, torch.Tensor] = {}
     idle = 0
     with packed_attention_of(model), torch.no_grad():
-        for one in divide(rows, max_tokens, count):
+        for one in (shares := divide(rows, max_tokens, count)):
             batches = one.micro_batches(CPU)
-            idle += not batches
+            idle += not one.batches
             for batch in batches:
                 part = split(batch_logprobs(model, batch)[0], batch.sequence_M)
                 assert not part.keys() & found.keys()
@@ -87,6 +87,7 @@ def test_processes_pack_every_trained_token_once(qwen2: Callable[..., Any], coun
         (whole,) = pack(rows, 1000, CPU)
         expected = split(batch_logprobs(model, whole)[0], whole.sequence_M)
     assert idle == 0
+    assert len({len(one.micro_batches(CPU)) for one in shares}) == 1
     assert found.keys() == expected.keys()
     for i, row in found.items():
         torch.testing.assert_close(row, expected[i])

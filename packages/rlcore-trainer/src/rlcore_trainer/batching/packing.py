@@ -23,6 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
+from rlcore.types import LossMask
 from rlcore_models.positions import rotary_positions
 from torch import Tensor
 
@@ -90,6 +91,11 @@ class Share:
     """Index of each sequence among all sequences that were divided."""
     batches: Sequence[Sequence[Family]]
     """The families of each micro-batch. Their members are indices of `sequences`."""
+    padding: int = 0
+    """Number of micro-batches without a trained token that follow. All processes have equally many micro-batches,
+    because a forward or backward pass may contain collective operations."""
+    padded_with: TrainingSequence | None = None
+    """The single token of a micro-batch without a trained token."""
 
     @property
     def trained(self) -> int:
@@ -98,7 +104,10 @@ class Share:
 
     def micro_batches(self, device: torch.device) -> list[MicroBatch]:
         """Return the micro-batches on a device."""
-        return [_pack(self.sequences, self.places, families, device) for families in self.batches]
+        found = [_pack(self.sequences, self.places, families, device) for families in self.batches]
+        if self.padded_with is not None:
+            found += [_pack([self.padded_with], [0], [Family.of([0], 0, [1])], device) for _ in range(self.padding)]
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +133,7 @@ def divide(sequences: Sequence[TrainingSequence], max_tokens: int, processes: in
     micro-batch exceeds ``max_tokens`` only if it consists of a single longer sequence.
 
     With several processes, micro-batches are made small enough to leave work for each of them. A process may have no
-    work, but the main process has some whenever there is any.
+    work, but the main process has some whenever there is any. The others are padded to equally many micro-batches.
 
     Raises:
         ValueError: the first token of a sequence is marked as trained, but no token precedes it; or the number of
@@ -143,10 +152,18 @@ def divide(sequences: Sequence[TrainingSequence], max_tokens: int, processes: in
     if processes == 1:
         return [Share(sequences=sequences, places=range(len(sequences)), batches=batches)]
     sizes = [sum(family.fed for family in batch) for batch in batches]
-    return [_share(sequences, [batches[i] for i in mine]) for mine in shards(sizes, processes)]
+    hands = shards(sizes, processes)
+    most = max(map(len, hands))
+    padded_with = _untrained(sequences[batches[0][0].members[0]]) if batches else None
+    return [_share(sequences, [batches[i] for i in mine], most - len(mine), padded_with) for mine in hands]
 
 
-def _share(sequences: Sequence[TrainingSequence], batches: Sequence[Sequence[Family]]) -> Share:
+def _share(
+    sequences: Sequence[TrainingSequence],
+    batches: Sequence[Sequence[Family]],
+    padding: int,
+    padded_with: TrainingSequence | None,
+) -> Share:
     """Return the micro-batches of a process with the sequences and the images that it needs."""
     places = sorted({i for batch in batches for family in batch for i in family.members})
     here = {place: i for i, place in enumerate(places)}
@@ -156,6 +173,17 @@ def _share(sequences: Sequence[TrainingSequence], batches: Sequence[Sequence[Fam
         batches=[
             [replace(family, members=tuple(here[i] for i in family.members)) for family in batch] for batch in batches
         ],
+        padding=padding,
+        padded_with=padded_with,
+    )
+
+
+def _untrained(sequence: TrainingSequence) -> TrainingSequence:
+    """Return the first token of a sequence, which is not trained."""
+    return TrainingSequence(
+        token_ids=sequence.token_ids[:1],
+        loss_mask=LossMask([False]),
+        arrays={name: rows[:1] for name, rows in sequence.arrays.items()},
     )
 
 

@@ -47,7 +47,8 @@ def split(values_M: Tensor, sequence_M: Tensor) -> Rows:
 
 def rows_of(rows: Rows, sequence_M: Tensor) -> Tensor:
     """Concatenate the values of some sequences in the order of a micro-batch's trained tokens."""
-    return torch.cat([rows[i] for i in torch.unique_consecutive(sequence_M).tolist()])
+    found = [rows[i] for i in torch.unique_consecutive(sequence_M).tolist()]
+    return torch.cat(found) if found else torch.empty(0, device=sequence_M.device)
 
 
 def add_metrics(totals: dict[str, float], metrics: Mapping[str, Tensor]) -> None:

@@ -53,6 +53,8 @@ class Objective:
             reference_M: log-probabilities of the reference policy; None disables the KL term
             coefficient: coefficient of the KL term
         """
+        if not len(batch.targets_M):  # padding, see `rlcore_trainer.batching.packing.Share`
+            return lambda _, logprobs_C, __: (logprobs_C.sum(), {}), {}
         algorithm = self._algorithm
         known: Tensor | None = None
         before: dict[str, Tensor] = {}
