@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from rlcore.errors import ConfigError, DataError, UserError
+from rlcore.types import LossMask, NumberArray, TokenIds
 from rlcore_control.building import build
 from rlcore_control.models.action_model import ActionModel, NoiseShapes
 from rlcore_control.models.config import TinyVLAConfig
@@ -19,6 +20,8 @@ from rlcore_control.models.loading import load_action_model
 from rlcore_control.models.normalisation import measure
 from rlcore_control.models.spaces import Spaces
 from rlcore_control.models.vla import VisionLanguageAction, create
+from rlcore_control.policy import ACTION, OBSERVATION, ControlPolicy
+from rlcore_trainer.batching.packing import TrainingSequence, divide
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -72,6 +75,27 @@ def test_sampling_and_evaluation_give_the_same_log_probability(spaces: Spaces, o
         torch.testing.assert_close(logprob_B[0], decision.logprob_B[b], atol=1e-5, rtol=1e-5)
         assert features_BD.shape == (1, model.features)
         assert entropy_B.shape == (1,)
+
+
+@pytest.mark.parametrize("options", HEADS, ids=str)
+def test_a_micro_batch_without_a_decision_adds_zeros_to_the_gradient(options: dict[str, Any]) -> None:
+    """A process without work computes one, so that all make the same collective operations."""
+    model = small(PICTURES, instruction_length=4, **options)
+    observation = observed(model, 1)
+    choice = model.sample(observation, drawn(model.noise_shapes(), 1)).choice
+    rows = {OBSERVATION + name: tensor for name, tensor in observation.items()}
+    rows |= {ACTION + name: tensor.detach() for name, tensor in choice.items()}
+    arrays = {name: NumberArray.of(tensor.numpy()) for name, tensor in rows.items()}
+    decision = TrainingSequence(token_ids=TokenIds([0]), loss_mask=LossMask([True]), arrays=arrays)
+    found = []
+    for share in divide([decision], 100, 2):
+        (batch,) = share.micro_batches(torch.device("cpu"))
+        ControlPolicy(model).loss(batch, lambda _, logprobs_C, __: (logprobs_C.sum(), {})).loss.backward()
+        found.append({name: one.grad for name, one in model.named_parameters() if one.grad is not None})
+        model.zero_grad()
+    assert found[0].keys() == found[1].keys()
+    assert any(bool(one.any()) for one in found[0].values())
+    assert not any(bool(one.any()) for one in found[1].values())
 
 
 @pytest.mark.parametrize("options", HEADS, ids=str)

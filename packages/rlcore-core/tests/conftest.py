@@ -180,7 +180,9 @@ class Sampler:
     def update_weights(self, source): ...
     def close(self): ...
 class Weights:
-    def __init__(self, folder): self.folder, self.version, self.module = folder, 0, None
+    adapter = None
+    def __init__(self, folder): self.folder, self.version = folder, 0
+    def weights(self, adapter_only=False): return None
 def look_at(run):
     if run.options("trainer").steps == 1: yield Finding(status="warn", text="one step is little")
 class Trainer:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,9 +19,16 @@ from rlcore.types import (
     Turn,
     derive_seed,
 )
+from rlcore_models.streaming import streamed_model
 from token_trajectories import segment, trajectory
 
 GOOD, BAD, PROMPT = 1, 2, 3
+
+
+def copied(source: Any) -> Any:
+    """Return a model with a copy of the weights, as an engine in another process has."""
+    weights = [one._replace(tensor=one.tensor.clone()) for one in source.weights()]
+    return streamed_model(source.folder, weights, adapter=source.adapter)
 
 
 class BanditSampler:
@@ -35,7 +41,7 @@ class BanditSampler:
         self.requests: list[Any] = []
         self.synced: list[int] = []
         self.closed = False
-        self.policy = copy.deepcopy(source.module)  # as an engine that has read the same folder
+        self.policy = copied(source)
         self.version = source.version
 
     def collect(self, request: Any) -> list[Group]:
@@ -80,7 +86,7 @@ class BanditSampler:
         if self.run.sync_fails(len(self.synced)):
             raise EngineError("the engine did not take the weights")
         self.version, stale = source.version, dict(self.policy.named_parameters())
-        self.policy = copy.deepcopy(source.module)
+        self.policy = copied(source)
         with torch.no_grad():
             for name, parameter in self.policy.named_parameters():
                 if self.run.forgotten and self.run.forgotten in name:

@@ -109,9 +109,11 @@ def test_plain_and_packed_passes_agree_on_loss_and_gradients(qwen2: Callable[...
     (batch,) = pack(sequences(), 1000, CPU)
     weights_M = torch.linspace(-1, 1, len(batch.targets_M))
     found = []
+    head = torch.nn.Linear(32, 1)
     for forward in (PackedForward(), PlainForward()):
         model = qwen2()
         policy = CausalLanguageModel(model, forward=forward)
+        policy.root.value_head = head
 
         def of_chunk(rows: slice, logprobs_C: Tensor, entropy_C: Tensor | None) -> tuple[Tensor, dict[str, Tensor]]:
             assert entropy_C is not None
@@ -121,18 +123,21 @@ def test_plain_and_packed_passes_agree_on_loss_and_gradients(qwen2: Callable[...
             loss = policy.loss(batch, of_chunk)
             loss.loss.backward()  # type: ignore[no-untyped-call]
         gradients = {key: parameter.grad for key, parameter in model.named_parameters()}
-        found.append((loss.loss.detach(), loss.features_MD.detach(), gradients))
+        assert loss.values_M is not None
+        found.append((loss.loss.detach(), loss.values_M.detach(), gradients))
     torch.testing.assert_close(found[0][:2], found[1][:2], atol=1e-5, rtol=1e-4)
     for key, gradient in found[0][2].items():
         torch.testing.assert_close(gradient, found[1][2][key], atol=1e-5, rtol=1e-3, msg=key)
 
 
-def test_features_of_a_plain_trunk_equal_those_of_the_loss() -> None:
+def test_values_of_a_plain_trunk_equal_those_of_the_loss() -> None:
     (batch,) = pack(sequences(), 1000, CPU)
     policy = CausalLanguageModel(built("Gemma2"), forward=PlainForward())
+    trunk = policy.trunk()
+    policy.root.value_head = trunk.root.value_head = torch.nn.Linear(trunk.width, 1)
     with torch.no_grad():
         loss = policy.loss(batch, lambda rows, logprobs_C, entropy_C: (logprobs_C.sum(), {}))
-        torch.testing.assert_close(policy.trunk().features(batch), loss.features_MD)
+        torch.testing.assert_close(trunk.values(batch), loss.values_M)
 
 
 def test_plain_pass_is_reported_in_one_line_with_its_reason(tmp_path: Path) -> None:

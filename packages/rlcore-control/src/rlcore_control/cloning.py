@@ -226,7 +226,7 @@ def _gradient(
             for name, (shape, kind) in sorted(model.cloning_noise_shapes().items())
         }
         moved = {name: rows.to(policy.device) for name, rows in observation.items()}
-        loss_B = model.cloning_loss(moved, action_BHA.to(policy.device), valid_BH.to(policy.device), noise)
+        loss_B = policy.root(model.cloning_loss, moved, action_BHA.to(policy.device), valid_BH.to(policy.device), noise)
         loss = loss_B.sum() / len(chosen)
         trained.optimisation.backward(loss)
         total += float(loss.detach())

@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Self
 
 import torch
+from rlcore.contracts import NamedTensor
 from rlcore.errors import UserError
+from rlcore_models.streaming import named_tensors
 from rlcore_trainer.batching.packing import MicroBatch
 from rlcore_trainer.policy.logprobs import LossOfChunk
 from rlcore_trainer.policy.policy import PolicyLoss, Reference
 from rlcore_trainer.policy.references import FrozenReference
+from rlcore_trainer.policy.root import RootModule
 from torch import Tensor, nn
 
 from rlcore_control.models.action_model import ActionModel
@@ -36,12 +39,17 @@ class ActionTrunk:
     """The layers of a model of actions that give the features of a decision."""
 
     def __init__(self, model: ActionModel) -> None:
-        self._model = model
+        self._model, self._root = model, RootModule(model)
 
     @property
     def module(self) -> ActionModel:
         """The model."""
         return self._model
+
+    @property
+    def root(self) -> RootModule[ActionModel]:
+        """The module in whose forward pass micro-batches are computed."""
+        return self._root
 
     @property
     def device(self) -> torch.device:
@@ -61,9 +69,9 @@ class ActionTrunk:
         """Return a context manager in which the model computes micro-batches."""
         return nullcontext()
 
-    def features(self, batch: MicroBatch) -> Tensor:
-        """Return the features of the observation of each decision, ``features_MD``."""
-        return self._evaluated(batch)[2]
+    def values(self, batch: MicroBatch, *, trains_model: bool = True) -> Tensor:
+        """Return the values of the head for the observation of each decision; see `RootModule.values`."""
+        return self._root.values(lambda batch: self._evaluated(batch)[2], batch, trains_model=trains_model)
 
     def _evaluated(self, batch: MicroBatch) -> tuple[Tensor, Tensor, Tensor]:
         observation, choice = rows_of_decisions(batch, OBSERVATION), rows_of_decisions(batch, ACTION)
@@ -106,6 +114,14 @@ class ControlPolicy(ActionTrunk):
         """The dtype of the weights."""
         return next(self._model.parameters()).dtype
 
+    @property
+    def adapter(self) -> None:
+        """None: there is no adapter."""
+
+    def weights(self, *, adapter_only: bool = False) -> Iterator[NamedTensor]:
+        """Yield the live weights, see `rlcore.contracts.WeightSource`."""
+        return named_tensors(self._model)
+
     def parameters(self) -> Iterator[nn.Parameter]:
         """Return all parameters, trained or frozen."""
         return self._model.parameters()
@@ -116,7 +132,7 @@ class ControlPolicy(ActionTrunk):
         Raises:
             UserError: a temperature other than 1, which a distribution of actions does not have.
         """
-        logprobs_M, entropy_M, _ = self._of_temperature(temperature)._evaluated(batch)
+        logprobs_M, entropy_M, _ = self._root(self._of_temperature(temperature)._evaluated, batch)
         return logprobs_M, entropy_M
 
     def loss(
@@ -129,9 +145,15 @@ class ControlPolicy(ActionTrunk):
         token_wise: bool = True,
     ) -> PolicyLoss:
         """Compute the loss of all decisions at once; see `rlcore_trainer.policy.policy.Policy`."""
-        logprobs_M, entropy_M, features_MD = self._of_temperature(temperature)._evaluated(batch)
-        loss, metrics = loss_of_chunk(slice(None), logprobs_M, entropy_M)
-        return PolicyLoss(loss, [metrics], features_MD)
+        evaluated = self._of_temperature(temperature)._evaluated
+
+        def compute() -> PolicyLoss:
+            logprobs_M, entropy_M, features_MD = evaluated(batch)
+            loss, metrics = loss_of_chunk(slice(None), logprobs_M, entropy_M)
+            return PolicyLoss(loss, [metrics], self._root.values_of(features_MD))
+
+        found: PolicyLoss = self._root(compute)
+        return found
 
     def _of_temperature(self, temperature: float) -> Self:
         if temperature != 1.0:

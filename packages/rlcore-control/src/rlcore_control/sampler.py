@@ -15,6 +15,7 @@ from rlcore.event_loop import EventLoop
 from rlcore.timing import collected
 from rlcore.types import Group, RolloutRequest, Sampling, Timing, Trajectory
 from rlcore_models.device import device_name
+from rlcore_models.streaming import fill
 
 from rlcore_control.config import ControlSamplerConfig
 from rlcore_control.environments import Environments
@@ -37,14 +38,14 @@ class ControlSampler:
     """
 
     def __init__(self, components: RunComponents, source: WeightSource, report: Report) -> None:
-        """Load the model, unless the trainer has it in this process.
+        """Load the model. In the process of the trainer, it shares the trainer's weights.
 
         Raises:
             UserError: the model cannot be used.
         """
         self._components, self._report = components, report
         self._config: ControlSamplerConfig = components.options("sampler")
-        self._model = self._of(source)
+        self._model = self._loaded(source)
         self._vectors: dict[str, Environments] = {}
         self._loop = EventLoop()
         self._closed = False
@@ -69,39 +70,37 @@ class ControlSampler:
             jobs_of(request.tasks, request.group_size, seed=request.seed, purpose=request.purpose, step=request.step)
         )
         phase = "rollout" if request.purpose == "train" else request.purpose
-        was_training = self._model.training
-        self._model.train(False)
         trajectories: dict[int, Trajectory] = {}
         sampling = Sampling(max_new_tokens=self._config.max_steps, temperature=temperature, seed=request.seed)
-        try:
-            with self._report.progress(phase, len(jobs), "trajectory") as meter:
-                for name in dict.fromkeys(job.task.environment for job in jobs):
-                    own = [i for i, job in enumerate(jobs) if job.task.environment == name]
-                    chosen = [jobs[i] for i in own]
-                    player = Player(
-                        self._model,
-                        self._vector(name, len(chosen)),
-                        max_steps=self._config.max_steps,
-                        inputs=self._config.inputs,
-                    )
-                    start, ends = time.time(), dict[int, float]()
+        with self._report.progress(phase, len(jobs), "trajectory") as meter:
+            for name in dict.fromkeys(job.task.environment for job in jobs):
+                own = [i for i, job in enumerate(jobs) if job.task.environment == name]
+                chosen = [jobs[i] for i in own]
+                player = Player(
+                    self._model,
+                    self._vector(name, len(chosen)),
+                    max_steps=self._config.max_steps,
+                    inputs=self._config.inputs,
+                )
+                start, ends = time.time(), dict[int, float]()
 
-                    def ended(job: int, one: Trajectory, ends: dict[int, float] = ends) -> None:
-                        ends[job] = time.time()
-                        meter.advance(tokens=one.sampled_tokens)
+                def ended(job: int, one: Trajectory, ends: dict[int, float] = ends) -> None:
+                    ends[job] = time.time()
+                    meter.advance(tokens=one.sampled_tokens)
 
-                    played = player.play(chosen, greedy=temperature == 0.0, ended=ended)
-                    for job, (i, one) in enumerate(zip(own, played, strict=True)):
-                        # The environments step together, so a single episode has no time of its own.
-                        episode = Timing("episode", "", start, ends.get(job, start) - start)
-                        trajectories[i] = one.replace(sampling=sampling, times=(episode,))
-        finally:
-            self._model.train(was_training)
+                played = player.play(chosen, greedy=temperature == 0.0, ended=ended)
+                for job, (i, one) in enumerate(zip(own, played, strict=True)):
+                    # The environments step together, so a single episode has no time of its own.
+                    episode = Timing("episode", "", start, ends.get(job, start) - start)
+                    trajectories[i] = one.replace(sampling=sampling, times=(episode,))
         return self._loop.run(self._scored(request, jobs, [trajectories[i] for i in range(len(jobs))]))
 
     def update_weights(self, source: WeightSource) -> int:
-        """Use the current weights of the policy, which are those of its module in this process."""
-        self._model = self._of(source)
+        """Use the current weights of the policy."""
+        if (weights := source.weights()) is None:
+            self._model = self._loaded(source)
+        else:
+            fill(self._model, weights)
         return source.version
 
     def close(self) -> None:
@@ -115,11 +114,13 @@ class ControlSampler:
         finally:
             self._loop.close()
 
-    def _of(self, source: WeightSource) -> ActionModel:
-        if isinstance(source.module, ActionModel):
-            return source.module
+    def _loaded(self, source: WeightSource) -> ActionModel:
         assert source.folder is not None
-        model = load_action_model(source.folder).to(self._device)
+        weights, device = source.weights(), self._device
+        held = None if weights is None else list(weights)
+        model = load_action_model(source.folder).to(held[0].tensor.device if held else device)
+        if held is not None:
+            fill(model, held)
         model.train(False)
         return model
 

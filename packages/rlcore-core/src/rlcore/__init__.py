@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         Engine,
         Environment,
         GroupReward,
+        NamedTensor,
         Reward,
         Sampler,
         Sandbox,
@@ -112,8 +113,8 @@ _HOMES = {
     "api.sessions": "open_session",
     "api.training": "train",
     "config.schema": "Table",
-    "contracts": "ChatEngine ChatFormat Dataset Engine Environment Sampler GroupReward Reward Sandbox SandboxSession"
-    " TokenSampler ToolCallParser Tracker Trainer WeightSource",
+    "contracts": "ChatEngine ChatFormat Dataset Engine Environment Sampler GroupReward NamedTensor Reward Sandbox"
+    " SandboxSession TokenSampler ToolCallParser Tracker Trainer WeightSource",
     "errors": "ConfigError ContextFullError DataError EngineError EnvironmentFailure NotInstalledError PluginError"
     " RlcoreError SandboxFailure ToolFailure UserError",
     "hookspecs": "hookimpl hookspec",
@@ -167,6 +168,7 @@ __all__ = [
     "MediaSpan",
     "Message",
     "ModelBuilderSpec",
+    "NamedTensor",
     "NotInstalledError",
     "NumberArray",
     "Observation",

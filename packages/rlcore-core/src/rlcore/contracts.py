@@ -5,10 +5,10 @@ Methods of environments, tools and rewards may be plain or ``async``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from rlcore.errors import UserError
 from rlcore.types import (
@@ -208,6 +208,17 @@ class ChatEngine(Protocol):
         ...
 
 
+class NamedTensor(NamedTuple):
+    """A whole tensor of a policy's weights."""
+
+    name: str
+    dtype: str
+    """The name of its type in torch, such as ``bfloat16``."""
+    shape: tuple[int, ...]
+    tensor: Any
+    """A ``torch.Tensor`` without gradients."""
+
+
 @runtime_checkable
 class WeightSource(Protocol):
     """The policy's weights, as passed to an engine."""
@@ -218,13 +229,24 @@ class WeightSource(Protocol):
         ...
 
     @property
-    def module(self) -> object | None:
-        """The live ``torch.nn.Module`` when trainer and engine share a process, else None."""
+    def folder(self) -> Path | None:
+        """A Hugging Face folder with configuration and tokenizer, and with the weights unless `weights` has others."""
         ...
 
     @property
-    def folder(self) -> Path | None:
-        """A Hugging Face folder with configuration and tokenizer (and weights, unless ``module`` has newer ones)."""
+    def adapter(self) -> Mapping[str, Any] | None:
+        """Peft's settings of the adapter that `weights` includes; None without one."""
+        ...
+
+    def weights(self, *, adapter_only: bool = False) -> Iterator[NamedTensor] | None:
+        """Yield all tensors of the policy one at a time; None if they are those in `folder`.
+
+        The names are those of the model's parameters and saved buffers. Tied tensors appear once. In the process of the
+        trainer, a tensor may be the live one, whose values change with the next update.
+
+        Args:
+            adapter_only: only the tensors of `adapter`, under their names in peft's file
+        """
         ...
 
 

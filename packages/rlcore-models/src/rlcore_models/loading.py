@@ -51,17 +51,17 @@ def load_model(
         _check_whole(folder)
     check_types(folder, pickled=_pickled_types)
     chosen = _dtype(dtype, device)
-    kind: Any = AutoModelForImageTextToText if sees_images(read_config(folder), folder) else AutoModelForCausalLM
     disable_progress_bar()  # type: ignore[no-untyped-call]  # a run prints only its own lines
     set_verbosity_error()  # type: ignore[no-untyped-call]  # missing tensors are reported below
     quantised = loading_options(quantization, dtype=chosen, device=device)
+    kind = class_of(folder)
     try:
         loaded: Any = kind.from_pretrained(
             folder,
             dtype=chosen,
             local_files_only=True,
             trust_remote_code=False,
-            attn_implementation=_attention(folder),
+            attn_implementation=attention_of(config_of(folder)),
             output_loading_info=True,
             **quantised,
         )
@@ -125,9 +125,18 @@ def _pickled_types(path: Path) -> Types:
         return {}
 
 
-def _attention(folder: Path) -> str:
+def class_of(folder: Path) -> Any:
+    """Return the class of ``transformers`` that loads a folder."""
+    return AutoModelForImageTextToText if sees_images(read_config(folder), folder) else AutoModelForCausalLM
+
+
+def config_of(folder: Path) -> Any:
+    """Return the configuration of a folder."""
+    return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+
+
+def attention_of(config: Any) -> str:
     """Return the attention to load, always by name: a configuration could name code to download."""
-    config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     kinds = MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING if hasattr(config, "vision_config") else MODEL_FOR_CAUSAL_LM_MAPPING
     kind: Any = kinds.get(type(config), PreTrainedModel)
     return "sdpa" if kind._supports_sdpa else "eager"

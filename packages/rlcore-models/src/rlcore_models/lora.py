@@ -13,7 +13,7 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -130,6 +130,38 @@ def attach(
     _check_embeddings(model)
     if adapter is not None:
         write_values(model, read_values(model, adapter))
+
+
+def settings_of(model: PreTrainedModel) -> dict[str, Any] | None:
+    """Return peft's settings of the model's adapter as plain JSON values; None if it has none."""
+    settings = getattr(model, "peft_config", {}).get(NAME)
+    if settings is None:
+        return None
+    words: dict[str, Any] = settings.to_dict()
+    plain = (str, int, float, bool, list, dict, set, type(None))
+    return {
+        key: sorted(value) if isinstance(value, set) else value
+        for key, value in words.items()
+        if isinstance(value, plain)
+    }
+
+
+def attach_empty(model: PreTrainedModel, settings: Mapping[str, Any]) -> None:
+    """Add the layers of an adapter to a model whose parameters are on the device ``meta``, without values.
+
+    Args:
+        model: the model without an adapter
+        settings: as returned by `settings_of`
+    """
+    from peft import LoraConfig, inject_adapter_in_model
+
+    known = {field.name for field in fields(LoraConfig)}
+    config = LoraConfig(**{key: value for key, value in settings.items() if key in known})
+    config.inference_mode = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # as in `attach`
+        inject_adapter_in_model(config, model, adapter_name=NAME, low_cpu_mem_usage=True)
+    model.train(False)
 
 
 def _targets(model: PreTrainedModel, table: LoraTable) -> str | list[str]:

@@ -45,15 +45,34 @@ def loading_options(quantization: str, *, dtype: Any, device: Any) -> dict[str, 
     if quantization == "none":
         return {}
     check_installed(quantization)
+    return {"quantization_config": _settings(quantization, dtype), "device_map": {"": device}}
+
+
+def _settings(quantization: str, dtype: Any) -> Any:
     from transformers import BitsAndBytesConfig
 
-    settings = BitsAndBytesConfig(  # type: ignore[no-untyped-call]
+    return BitsAndBytesConfig(  # type: ignore[no-untyped-call]
         load_in_4bit=True,
         bnb_4bit_quant_type=quantization,
         bnb_4bit_use_double_quant=True,
         bnb_4bit_compute_dtype=dtype,
     )
-    return {"quantization_config": settings, "device_map": {"": device}}
+
+
+def use_empty_layers(model: Any, quantization: str, *, dtype: Any, device: Any) -> None:
+    """Replace the linear layers of a model without weights by quantised ones without weights.
+
+    Args:
+        model: its parameters are on the device ``meta``
+        quantization: as in `loading_options`, but not ``none``
+        dtype: as in `loading_options`
+        device: where the weights will be
+    """
+    from transformers.quantizers.auto import AutoHfQuantizer
+
+    quantizer: Any = AutoHfQuantizer.from_config(_settings(quantization, dtype), pre_quantized=False)
+    quantizer.preprocess_model(model=model, device_map={"": device})
+    keep_layout(model)
 
 
 def keep_layout(model: Any) -> None:
@@ -67,4 +86,4 @@ def keep_layout(model: Any) -> None:
             module.support_avx512bf16_for_cpu = False
 
 
-__all__ = ["check_installed", "keep_layout", "loading_options"]
+__all__ = ["check_installed", "keep_layout", "loading_options", "use_empty_layers"]

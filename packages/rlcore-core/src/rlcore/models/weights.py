@@ -29,12 +29,15 @@ _STORAGES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderWeights:
-    """A `WeightSource` for a Hugging Face folder, without a loaded module."""
+    """A `WeightSource` for the weights in a Hugging Face folder."""
 
     folder: Path | None
     """None for an engine that provides its own model."""
     version: int = 0
-    module: None = None
+    adapter: None = None
+
+    def weights(self, *, adapter_only: bool = False) -> None:
+        """Return None: engines read the folder."""
 
 
 def check_layers(folder: Path) -> None:

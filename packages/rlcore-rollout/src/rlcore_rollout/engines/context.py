@@ -18,12 +18,12 @@ class EngineContext:
     max_context_tokens: int | None = None
     """Maximum number of tokens that the model sees at once; None uses the model's limit."""
     device: str = "auto"
-    """``auto``, ``cpu``, ``cuda`` or ``cuda:N``; a live module keeps its device."""
+    """``auto``, ``cpu``, ``cuda`` or ``cuda:N``; streamed weights keep their device."""
     quantization: str = "none"
-    """``model.quantization`` of the base of an adapter; a live module is unchanged."""
+    """``model.quantization`` of the base of an adapter, also if its weights are streamed."""
     timeout_s: float = 600.0
     """Timeout of one generation in seconds, including waiting time."""
     dtype: str = "auto"
-    """``auto`` is float32 on a CPU and bfloat16 on a GPU; a live module keeps its dtype."""
+    """``auto`` is float32 on a CPU and bfloat16 on a GPU; streamed weights keep their dtype."""
     images: ImageProcessor | None = None
     """The processor that fitted the images of all prompts; None uses that of the model's folder."""

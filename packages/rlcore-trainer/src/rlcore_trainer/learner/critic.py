@@ -76,6 +76,7 @@ class Critic:
             self._head if self.shares_trunk else nn.ModuleDict({"trunk": self._trunk.module, "head": self._head})
         )
         self._module.requires_grad_(True)
+        self._trunk.root.value_head = self._head
         self._strategy = strategy
         self._prepare()
 
@@ -91,18 +92,13 @@ class Critic:
             self._module, betas=trainer.betas, weight_decay=trainer.weight_decay
         )
 
-    def read(self, hidden_MD: Tensor) -> Tensor:
-        """Return the values of the head for hidden states, ``values_M``."""
-        values_M: Tensor = self._head(hidden_MD.to(self._head.weight.dtype))[:, 0]
-        return values_M
-
     @torch.no_grad()
     def values(self, share: Share) -> Rows:
         """Return the values of each sequence's trained tokens, by its place."""
         found: Rows = {}
         with self._trunk.computing():
             for batch in share.micro_batches(self._trunk.device):
-                found |= split(self.read(self._trunk.features(batch)), batch.sequence_M)
+                found |= split(self._trunk.values(batch), batch.sequence_M)
         return found
 
     def loss(
@@ -128,9 +124,7 @@ class Critic:
             self._trunk.train()
         with self._trunk.computing():
             for batch in minibatch.share.micro_batches(self._trunk.device):
-                with torch.set_grad_enabled(not self.shares_trunk):
-                    hidden_MD = self._trunk.features(batch)
-                values_M = self.read(hidden_MD)
+                values_M = self._trunk.values(batch, trains_model=not self.shares_trunk)
                 old_M = rows_of(minibatch.values, batch.sequence_M)
                 returns_M = rows_of(minibatch.returns, batch.sequence_M)
                 loss, metrics = self.loss(values_M, old_M, returns_M, torch.full_like(values_M, 1.0 / tokens))

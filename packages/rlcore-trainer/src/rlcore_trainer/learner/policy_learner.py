@@ -157,7 +157,7 @@ class PolicyLearner:
             coefficient=update.kl_coefficient,
         )
         token_wise = self._objective.is_token_wise(old_known=known.old is not None)
-        loss, parts, features_MD = self.trained.policy.loss(
+        loss, parts, values_M = self.trained.policy.loss(
             batch,
             objective if chunks is None else kept(objective, chunks),
             temperature=self._temperature,
@@ -167,7 +167,7 @@ class PolicyLearner:
         if critic is not None and critic.shares_trunk:
             assert known.values is not None
             assert known.returns is not None
-            values_M = critic.read(features_MD)
+            assert values_M is not None
             old_M, returns_M = rows_of(known.values, batch.sequence_M), rows_of(known.returns, batch.sequence_M)
             weights_M = torch.full_like(values_M, 1.0 / update.tokens)
             value_loss, of_values = critic.loss(values_M, old_M, returns_M, weights_M)

@@ -5,15 +5,27 @@ from __future__ import annotations
 import copy
 import math
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import torch
+from rlcore.contracts import NamedTensor
 from rlcore.images.fitting import SETTINGS
 from rlcore.types import Prompt
-from rlcore_models.lora import description, has_adapter, read_values, save_adapter, values_of
+from rlcore_models.lora import (
+    PREFIX,
+    adapter_parameters,
+    description,
+    has_adapter,
+    read_values,
+    save_adapter,
+    settings_of,
+    values_of,
+)
+from rlcore_models.streaming import named, named_tensors
 from rlcore_models.vision_encoder import is_vision_language
 from torch import Tensor, nn
 from transformers import PreTrainedModel
@@ -26,6 +38,7 @@ from rlcore_trainer.policy.perturbed_weights import parts_of, perturbed_weights
 from rlcore_trainer.policy.policy import PolicyLoss, Reference
 from rlcore_trainer.policy.precision import precision_hint
 from rlcore_trainer.policy.references import AdapterReference, FrozenReference
+from rlcore_trainer.policy.root import RootModule
 from rlcore_trainer.policy.vision import description as vision_description
 from rlcore_trainer.policy.vision import freeze_tower, image_inputs, is_tower_frozen
 from rlcore_trainer.policy.widened import computed_in_float32
@@ -36,11 +49,17 @@ class Trunk:
 
     def __init__(self, model: PreTrainedModel, forward: Forward) -> None:
         self._model, self._forward = model, forward
+        self._root = RootModule(model)
 
     @property
     def module(self) -> PreTrainedModel:
         """The transformers model."""
         return self._model
+
+    @property
+    def root(self) -> RootModule[PreTrainedModel]:
+        """The module in whose forward pass micro-batches are computed."""
+        return self._root
 
     @property
     def device(self) -> torch.device:
@@ -60,9 +79,9 @@ class Trunk:
         """Return a context manager in which the model computes micro-batches."""
         return self._forward.computing(self._model)
 
-    def features(self, batch: MicroBatch) -> Tensor:
-        """Return the hidden states that predict the trained tokens, ``hidden_MD``."""
-        return self._forward.features(self._model, batch)
+    def values(self, batch: MicroBatch, *, trains_model: bool = True) -> Tensor:
+        """Return the values of the head for the states before the trained tokens; see `RootModule.values`."""
+        return self._root.values(partial(self._forward.features, self._model), batch, trains_model=trains_model)
 
 
 class CausalLanguageModel(Trunk):
@@ -119,9 +138,21 @@ class CausalLanguageModel(Trunk):
         """Return all parameters, trained or frozen."""
         return self._model.parameters()
 
+    @property
+    def adapter(self) -> Mapping[str, Any] | None:
+        """Peft's settings of the adapter; None without one."""
+        return settings_of(self._model)
+
+    def weights(self, *, adapter_only: bool = False) -> Iterator[NamedTensor]:
+        """Yield the live weights, see `rlcore.contracts.WeightSource`."""
+        if not adapter_only:
+            return named_tensors(self._model)
+        return (named(PREFIX + name, one.detach()) for name, one in adapter_parameters(self._model).items())
+
     def evaluate(self, batch: MicroBatch, *, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
         """Return log-probability and entropy in nats of every trained token, ``(logprobs_M, entropy_M)``."""
-        return self._forward.evaluate(self._model, batch, temperature)
+        logprobs_M, entropy_M = self._root(self._forward.evaluate, self._model, batch, temperature)
+        return logprobs_M, entropy_M
 
     def loss(
         self,
@@ -133,9 +164,15 @@ class CausalLanguageModel(Trunk):
         token_wise: bool = True,
     ) -> PolicyLoss:
         """Compute the loss; see `rlcore_trainer.policy.policy.Policy`."""
-        return self._forward.loss(
-            self._model, batch, loss_of_chunk, temperature=temperature, entropy=entropy, token_wise=token_wise
-        )
+
+        def compute() -> PolicyLoss:
+            loss, metrics, hidden_MD = self._forward.loss(
+                self._model, batch, loss_of_chunk, temperature=temperature, entropy=entropy, token_wise=token_wise
+            )
+            return PolicyLoss(loss, metrics, self._root.values_of(hidden_MD))
+
+        found: PolicyLoss = self._root(compute)
+        return found
 
     def save(self, folder: Path) -> None:
         """Write a Hugging Face folder with weights, configurations and unchanged copies of the tokenizer's files.
@@ -208,7 +245,8 @@ class CausalLanguageModel(Trunk):
         ids_1T = torch.tensor([[*prompt.token_ids, *token_ids]], device=self.device)
         inputs = image_inputs(prompt, ids_1T[:, :-1], self._folder) if prompt.media else {}
         with nullcontext() if rounded else computed_in_float32(self._model):
-            logits_TV = self._model(input_ids=ids_1T[:, :-1], use_cache=False, **inputs).logits[0, len(prompt) - 1 :]
+            found = self._root(self._model, input_ids=ids_1T[:, :-1], use_cache=False, **inputs)
+        logits_TV = found.logits[0, len(prompt) - 1 :]
         logprobs_T: Tensor = logits_TV.float().log_softmax(-1).gather(1, ids_1T[0, len(prompt) :, None])[:, 0]
         return logprobs_T.double().cpu()
 

@@ -24,11 +24,13 @@ from rlcore_trainer.policy.forward_probes import image_processor, one_by_one, pr
 from rlcore_trainer.policy.hidden import batch_logprobs, hidden_before, no_images
 from rlcore_trainer.policy.logprobs import LossOfChunk, fused_loss, logprobs_and_entropy
 from rlcore_trainer.policy.model import not_finite, output_head
-from rlcore_trainer.policy.policy import PolicyLoss
 from rlcore_trainer.policy.widened import computed_in_float32
 
 PACKED_LAYERS = {"full_attention", "sliding_attention"}
 """Types of layers that packed attention computes. Others, such as linear attention, carry a state between tokens."""
+
+
+LossOfBatch = tuple[Tensor, list[dict[str, Tensor]], Tensor]
 
 
 class Forward(Protocol):
@@ -60,8 +62,12 @@ class Forward(Protocol):
         temperature: float,
         entropy: bool,
         token_wise: bool,
-    ) -> PolicyLoss:
-        """Compute a loss of the values of `evaluate`; see `rlcore_trainer.policy.policy.Policy.loss`."""
+    ) -> LossOfBatch:
+        """Compute a loss of the values of `evaluate`; see `rlcore_trainer.policy.policy.Policy.loss`.
+
+        Returns:
+            The loss, the metrics of each part, and the hidden states ``hidden_MD``.
+        """
         ...
 
 
@@ -94,17 +100,17 @@ class PackedForward:
         temperature: float,
         entropy: bool,
         token_wise: bool,
-    ) -> PolicyLoss:
+    ) -> LossOfBatch:
         """See `Forward`."""
         hidden_MD, head_VD = hidden_before(model, batch, self.processor), output_head(model)
         if token_wise:
             fused = fused_loss(
                 hidden_MD, head_VD, batch.targets_M, loss_of_chunk, temperature=temperature, entropy=entropy
             )
-            return PolicyLoss(fused.loss, fused.metrics, hidden_MD)
+            return fused.loss, fused.metrics, hidden_MD
         logprobs_M, entropy_M = logprobs_and_entropy(hidden_MD, head_VD, batch.targets_M, temperature=temperature)
         loss, metrics = loss_of_chunk(slice(None), logprobs_M, entropy_M)
-        return PolicyLoss(loss, [metrics], hidden_MD)
+        return loss, [metrics], hidden_MD
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +148,11 @@ class PlainForward:
         temperature: float,
         entropy: bool,
         token_wise: bool,
-    ) -> PolicyLoss:
+    ) -> LossOfBatch:
         """See `Forward`."""
         logprobs_M, entropy_M, hidden_MD = self._evaluate(model, batch, temperature)
         loss, metrics = loss_of_chunk(slice(None), logprobs_M, entropy_M if entropy else None)
-        return PolicyLoss(loss, [metrics], hidden_MD)
+        return loss, [metrics], hidden_MD
 
     def _evaluate(self, model: PreTrainedModel, batch: MicroBatch, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
         """Return log-probabilities, entropies, and the inputs of the output layer, ``hidden_MD``."""
@@ -180,7 +186,7 @@ def _of_trained_tokens(batch: MicroBatch, run: Callable[[Tensor], tuple[Tensor, 
     for sequences, length in whole.shapes:
         stop = start + sequences * length
         here = ((slots_M >= start) & (slots_M < stop)).nonzero()[:, 0]
-        if len(here):
+        if len(here) or not len(slots_M):  # a row without trained tokens is computed, too: see `Share.padding`
             results = run(ids_P[start:stop].view(sequences, length))
             found.append(tuple(x_BLX.flatten(0, 1).index_select(0, slots_M[here] - start) for x_BLX in results))
             order.append(here)

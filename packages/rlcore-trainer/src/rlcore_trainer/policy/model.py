@@ -10,11 +10,11 @@ from pathlib import Path
 import torch
 from rlcore.errors import UserError
 from rlcore.models.adapter import is_adapter
+from rlcore_models.cpu_linear import use_onednn
 from rlcore_models.loading import load_model, unreadable
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from rlcore_trainer.policy.cpu_linear import use_onednn
 from rlcore_trainer.policy.finite import first_non_finite
 
 TOKENIZER_FILES = (

@@ -6,17 +6,19 @@ the tokens of an answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import NamedTuple, Protocol, Self, runtime_checkable
+from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import torch
+from rlcore.contracts import NamedTensor
 from rlcore.types import Prompt
 from torch import Tensor, nn
 
 from rlcore_trainer.batching.packing import MicroBatch
 from rlcore_trainer.policy.logprobs import LossOfChunk
+from rlcore_trainer.policy.root import RootModule
 
 
 class PolicyLoss(NamedTuple):
@@ -26,8 +28,8 @@ class PolicyLoss(NamedTuple):
     """The loss, 0-d; call ``backward`` on it."""
     metrics: list[dict[str, Tensor]]
     """Metrics of each part evaluated at once, detached."""
-    features_MD: Tensor
-    """Features as returned by `Features.features`; a critic's head may read them in the same forward pass."""
+    values_M: Tensor | None
+    """Values of the value head, computed in the same forward pass; None without a head."""
 
 
 class Features(Protocol):
@@ -35,7 +37,12 @@ class Features(Protocol):
 
     @property
     def module(self) -> nn.Module:
-        """The module that an optimiser trains, and that an engine in the same process samples from."""
+        """The module that an optimiser trains."""
+        ...
+
+    @property
+    def root(self) -> RootModule[Any]:
+        """`module` and the value head of a critic. Every weight of a micro-batch is used in its forward pass."""
         ...
 
     @property
@@ -56,8 +63,15 @@ class Features(Protocol):
         """Return a context manager in which micro-batches are evaluated. The backward pass must run inside it too."""
         ...
 
-    def features(self, batch: MicroBatch) -> Tensor:
-        """Return the features that predict the trained actions, ``features_MD``. Call it inside `computing`."""
+    def values(self, batch: MicroBatch, *, trains_model: bool = True) -> Tensor:
+        """Return the values of `RootModule.value_head` for the features that predict the trained actions, ``values_M``.
+
+        Call it inside `computing`.
+
+        Args:
+            batch: the micro-batch
+            trains_model: whether gradients flow to the layers; if not, only to the head
+        """
         ...
 
 
@@ -82,6 +96,15 @@ class Policy(Features, Protocol):
     @property
     def folder(self) -> Path:
         """The folder that the policy was loaded from, with the files that a checkpoint copies unchanged."""
+        ...
+
+    @property
+    def adapter(self) -> Mapping[str, Any] | None:
+        """See `rlcore.contracts.WeightSource`."""
+        ...
+
+    def weights(self, *, adapter_only: bool = False) -> Iterator[NamedTensor]:
+        """Yield the live weights, see `rlcore.contracts.WeightSource`."""
         ...
 
     @property

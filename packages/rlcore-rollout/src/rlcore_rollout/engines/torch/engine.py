@@ -26,7 +26,7 @@ from rlcore_rollout.engines.torch.row_probe import independent_rows
 from rlcore_rollout.engines.torch.scheduler import ANY_ROWS, Scheduler
 from rlcore_rollout.engines.torch.sequences import Sequence, StopTexts, load_tokenizer
 from rlcore_rollout.engines.torch.vision import ImageEncoder
-from rlcore_rollout.engines.torch.weights import VISION_FAMILIES, module_of, read_weights, unsupported
+from rlcore_rollout.engines.torch.weights import VISION_FAMILIES, model_of, read_weights, unsupported
 
 if TYPE_CHECKING:
     from rlcore.contracts import WeightSource
@@ -57,7 +57,7 @@ class TorchEngine:
         self._engine_context, self._folder = context, source.folder
         self._tokenizer: Tokenizer | None = None
         self._scheduler: Scheduler | PlainScheduler
-        module = module_of(source, context)
+        self._model = module = model_of(source, context)
         self._encoder: ImageEncoder | None = None
         self._blind = ""
         """Why prompts must not have images; empty if they may."""
@@ -67,8 +67,8 @@ class TorchEngine:
             own = self._sample_in_batches(module, config)
         self._context = own if context.max_context_tokens is None else min(own, context.max_context_tokens)
         self._scheduler.version = source.version
-        self._live = None if source.module is None else module
-        """The trainer's model; None for a model of the engine's own."""
+        self._live = source.weights() is not None
+        """Whether the model shares the memory of the trainer's."""
         self._asleep = False
         self._condition = threading.Condition()
         self._inbox: list[Callable[[], None]] = []
@@ -198,14 +198,14 @@ class TorchEngine:
                 raise EngineError("the engine is closed")
             if self._pending:
                 raise EngineError(f"weights cannot change while {len(self._pending)} generations are in flight")
-            module, version = module_of(source, self._engine_context), source.version
+            live, version = source.weights() is not None, source.version
+            module = model_of(source, self._engine_context, self._model if live and self._live else None)
             scheduler = self._scheduler
             load = (
                 partial(scheduler.load, module)
                 if isinstance(scheduler, PlainScheduler)
                 else partial(scheduler.load, read_weights(module))
             )
-            live = None if source.module is None else module
             release_thread_team()  # reading weights computes in the caller's thread
             self._send(lambda: self._load(load, module, live, version))
             return version
@@ -220,8 +220,8 @@ class TorchEngine:
 
         def free() -> None:
             try:
-                if self._live is not None and isinstance(self._scheduler, Scheduler):
-                    self._scheduler.load(read_weights(self._live, copy=False))
+                if self._live and isinstance(self._scheduler, Scheduler):
+                    self._scheduler.load(read_weights(self._model, copy=False))
                     self._asleep = True
                 else:
                     self._scheduler.reset()
@@ -274,11 +274,9 @@ class TorchEngine:
 
     # The methods below run in the engine's own thread.
 
-    def _load(
-        self, load: Callable[[], None], module: torch.nn.Module, live: torch.nn.Module | None, version: int
-    ) -> None:
+    def _load(self, load: Callable[[], None], module: torch.nn.Module, live: bool, version: int) -> None:
         load()
-        self._live, self._asleep = live, False
+        self._model, self._live, self._asleep = module, live, False
         if self._encoder is not None:
             self._encoder.module = module
         self._scheduler.version = version
@@ -308,8 +306,7 @@ class TorchEngine:
     def _wake(self) -> None:
         """Copy the weights again if there is work after a sleep without new weights."""
         if self._asleep and self._scheduler.busy and isinstance(self._scheduler, Scheduler):
-            assert self._live is not None
-            self._scheduler.load(read_weights(self._live))
+            self._scheduler.load(read_weights(self._model))
             self._asleep = False
 
     def _settle(self) -> None:

@@ -17,6 +17,7 @@ from rlcore.models.folder import base_of
 from rlcore.plugins.loading import pip_line
 from rlcore_models.device import device_name
 from rlcore_models.loading import load_model, unreadable
+from rlcore_models.streaming import fill, streamed_model
 from rlcore_models.vision_encoder import text_model
 from torch import Tensor
 
@@ -101,15 +102,23 @@ class Weights:
         return self.embedding.dtype
 
 
-def module_of(source: WeightSource, context: EngineContext) -> torch.nn.Module:
-    """Return the trainer's live model, or load the model in the source's folder when there is none."""
-    if source.module is not None:
-        if not isinstance(source.module, torch.nn.Module):
-            raise UserError("the torch engine samples from a torch module", found=type(source.module).__name__)
-        return source.module
+def model_of(source: WeightSource, context: EngineContext, before: torch.nn.Module | None = None) -> torch.nn.Module:
+    """Return a model with the source's weights, which share the memory of the trainer's if it is in this process.
+
+    Args:
+        source: the weights
+        context: device and type of weights that are loaded from the folder
+        before: the model of earlier weights of the same source
+    """
     if source.folder is None:
-        raise UserError("the torch engine needs a model", found="neither a module nor a folder", fix="set model.path")
-    return _load(source.folder, context)
+        raise UserError("the torch engine needs the folder of a model", fix="set model.path")
+    weights = source.weights()
+    if weights is None:
+        return _load(source.folder, context)
+    if before is None:
+        return streamed_model(source.folder, weights, quantization=context.quantization, adapter=source.adapter)
+    fill(before, weights)
+    return before
 
 
 def _load(folder: Path, context: EngineContext) -> torch.nn.Module:

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
 from rlcore.errors import UserError
 from rlcore.models.adapter import SETTINGS, WEIGHTS, is_adapter, read_settings
 from rlcore.models.fingerprint import safetensors_header
@@ -20,14 +19,11 @@ from rlcore.models.fingerprint import safetensors_header
 from rlcore_rollout.engines.vllm.shared_memory import SHARED_MEMORY
 
 if TYPE_CHECKING:
-    from rlcore.contracts import WeightSource
+    from rlcore.contracts import NamedTensor, WeightSource
     from vllm.lora.request import LoRARequest
 
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """The values that vLLM accepts as the maximum rank."""
-NAME = "default"
-"""The name that peft gives to an unnamed adapter."""
-PREFIX = "base_model.model."
 ENCODER = ".visual."
 """Part of the names of an image encoder's layers. vLLM applies adapters to them only if asked."""
 
@@ -71,25 +67,22 @@ class Adapter:
 
     @classmethod
     def of(cls, source: WeightSource) -> Adapter | None:
-        """Return the adapter of a live module or a folder; None where all weights belong to the policy."""
-        if source.module is not None:
-            module: Any = source.module
-            settings = getattr(module, "peft_config", {}).get(NAME)
-            names = (name for name, _ in module.named_parameters() if "lora_" in name)
-            return None if settings is None else cls(_plain(settings), None, names)
-        if source.folder is not None and is_adapter(source.folder):
+        """Return the adapter of streamed weights or of a folder; None where all weights belong to the policy."""
+        if source.adapter is not None and (weights := source.weights(adapter_only=True)) is not None:
+            return cls(source.adapter, None, (one.name for one in weights))
+        if source.weights() is None and source.folder is not None and is_adapter(source.folder):
             header, _ = safetensors_header(source.folder / WEIGHTS)
             return cls(read_settings(source.folder), source.folder, header)
         return None
 
-    def request(self, module: object | None) -> LoRARequest:
+    def request(self, weights: Iterable[NamedTensor] | None) -> LoRARequest:
         """Return the adapter's current values under a new number, which tells vLLM that they are new."""
         from vllm.lora.request import LoRARequest
 
         folder = self.folder
         if folder is None:
-            assert isinstance(module, torch.nn.Module)
-            folder = self._write(module)
+            assert weights is not None
+            folder = self._write(weights)
         self._number += 1
         return LoRARequest(f"rlcore-{self._number}", self._number, str(folder))
 
@@ -99,29 +92,13 @@ class Adapter:
             self._place.cleanup()
             self._place = None
 
-    def _write(self, module: torch.nn.Module) -> Path:
-        from peft import get_peft_model_state_dict
+    def _write(self, weights: Iterable[NamedTensor]) -> Path:
         from safetensors.torch import save_file
 
         if self._place is None:
             shared = SHARED_MEMORY if SHARED_MEMORY.is_dir() else None
             self._place = tempfile.TemporaryDirectory(prefix="rlcore-adapter-", dir=shared)
         folder = Path(self._place.name)
-        everything: Any = dict(module.named_parameters())
-        tensors: dict[str, torch.Tensor] = get_peft_model_state_dict(
-            module, state_dict=everything, adapter_name=NAME, save_embedding_layers=False
-        )
-        (folder / SETTINGS).write_text(json.dumps(self._settings), encoding="utf-8")
-        kept = {PREFIX + name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-        save_file(kept, folder / WEIGHTS)
+        (folder / SETTINGS).write_text(json.dumps(dict(self._settings)), encoding="utf-8")
+        save_file({one.name: one.tensor.cpu().contiguous() for one in weights}, folder / WEIGHTS)
         return folder
-
-
-def _plain(settings: Any) -> dict[str, Any]:
-    """Return peft's settings as plain JSON values."""
-    words = settings.to_dict()
-    return {
-        key: sorted(value) if isinstance(value, set) else value
-        for key, value in words.items()
-        if isinstance(value, (str, int, float, bool, list, dict, set, type(None)))
-    }

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 import math
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
+from rlcore.contracts import NamedTensor
 from rlcore.errors import EngineError, UserError
 from rlcore.models.adapter import is_adapter
 from rlcore.models.contents import INDEX, indexed_files
@@ -18,6 +19,7 @@ from rlcore.models.vision_language import VisionLanguageModel
 from rlcore.models.weights import check_layers, check_types
 from rlcore.runs.machine import note_processes
 from rlcore.types import Completion, Logprobs, Prompt, Sampling, TokenIds, derive_seed
+from rlcore_models.streaming import named
 
 from rlcore_rollout.engines.vllm.adapter import Adapter
 from rlcore_rollout.engines.vllm.images import ImageInput, check_expanded
@@ -176,15 +178,15 @@ class VllmEngine:
         if self.failure is not None:
             await self._restart()
         self._version = source.version
-        if self._adapter is None and source.module is None and source.folder == self._folder:
+        if self._adapter is None and source.weights() is None and source.folder == self._folder:
             return source.version  # an evaluation: vLLM has loaded this folder itself
         try:
             async with asyncio.timeout(self._config.timeout_s):
                 await self.wake()
                 if self._adapter is None:
-                    await self._send(_tensors(source))
+                    await self._send(partial(_tensors, source))
                 else:
-                    await self._serve(self._adapter.request(source.module))
+                    await self._serve(self._adapter.request(source.weights(adapter_only=True)))
         except TimeoutError:
             self.failure = f"vLLM did not load the weights within {self._config.timeout_s:g} s"
             raise EngineError(self.failure) from None
@@ -218,18 +220,18 @@ class VllmEngine:
             if self._adapter is not None:
                 self._adapter.close()
 
-    async def _send(self, tensors: Mapping[str, torch.Tensor]) -> None:
+    async def _send(self, weights: Callable[[], Iterable[NamedTensor]]) -> None:
         from vllm.distributed.weight_transfer.base import WeightTransferInitRequest, WeightTransferUpdateRequest
 
         if self._segment is None:
-            segment = Segment(tensors)
+            segment = Segment(weights())
             try:
                 info = {"path": str(segment.path), "places": segment.places, "size": segment.size}
                 await self._llm.init_weight_transfer_engine(WeightTransferInitRequest(init_info=info))
             finally:
                 segment.unlink()
             self._segment = segment
-        self._segment.write(tensors)
+        self._segment.write(weights())
         await self._llm.start_weight_update()
         await self._llm.update_weights(WeightTransferUpdateRequest(update_info={}))
         await self._llm.finish_weight_update()
@@ -272,24 +274,23 @@ class VllmEngine:
 
 def _dtype(source: WeightSource, context: EngineContext) -> str:
     """Return the dtype of the live weights, so that sampling and training use the same numbers."""
-    if isinstance(source.module, torch.nn.Module):
-        return str(next(source.module.parameters()).dtype).removeprefix("torch.")
+    if (weights := source.weights()) is not None:
+        return next(weights).dtype
     if context.dtype != "auto":
         return context.dtype
     return "bfloat16" if torch.cuda.is_available() and context.device != "cpu" else "float32"
 
 
-def _tensors(source: WeightSource) -> dict[str, torch.Tensor]:
-    """Return every parameter by its checkpoint name. Tied parameters appear once."""
-    if isinstance(source.module, torch.nn.Module):
-        return {name: parameter.detach() for name, parameter in source.module.named_parameters()}
+def _tensors(source: WeightSource) -> Iterator[NamedTensor]:
+    """Yield every tensor by its checkpoint name. Tied tensors appear once."""
+    if (weights := source.weights()) is not None:
+        yield from weights
+        return
     if source.folder is None:
-        raise EngineError("the vllm engine needs weights, but there is neither a module nor a folder")
-    return _folder_tensors(source.folder)
-
-
-def _folder_tensors(folder: Path) -> dict[str, torch.Tensor]:
+        raise EngineError("the vllm engine needs weights, but there are none, and no folder")
     from safetensors.torch import load_file
 
-    files = indexed_files(folder / INDEX) if (folder / INDEX).is_file() else [folder / "model.safetensors"]
-    return {name: tensor for file in files for name, tensor in load_file(file).items()}
+    index = source.folder / INDEX
+    for file in indexed_files(index) if index.is_file() else [source.folder / "model.safetensors"]:
+        for name, tensor in load_file(file).items():
+            yield named(name, tensor)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import TypedDict
 
 import torch
+from rlcore.contracts import NamedTensor
 from rlcore.errors import EngineError
 from torch import Tensor
 
@@ -30,13 +32,12 @@ class Place(TypedDict):
 class Segment:
     """The writer's side, created for the tensors of one model. `write` accepts later values of the same shapes."""
 
-    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+    def __init__(self, tensors: Iterable[NamedTensor]) -> None:
         self.places: list[Place] = []
         size = 0
-        for name, tensor in tensors.items():
-            dtype = str(tensor.dtype).removeprefix("torch.")
-            self.places.append(Place(name=name, dtype=dtype, shape=list(tensor.shape), offset=size))
-            size += -(-tensor.nbytes // ALIGNMENT) * ALIGNMENT
+        for one in tensors:
+            self.places.append(Place(name=one.name, dtype=one.dtype, shape=list(one.shape), offset=size))
+            size += -(-one.tensor.nbytes // ALIGNMENT) * ALIGNMENT
         self.size = max(size, ALIGNMENT)
         descriptor, name = tempfile.mkstemp(prefix="rlcore-weights-", dir=_folder(self.size))
         self.path = Path(name)
@@ -50,16 +51,20 @@ class Segment:
         self._views = views(self.path, self.places, self.size)
 
     @torch.no_grad()
-    def write(self, tensors: Mapping[str, Tensor]) -> None:
+    def write(self, tensors: Iterable[NamedTensor]) -> None:
         """Copy the current values."""
-        if tensors.keys() != self._views.keys():
-            raise EngineError("the model's parameters differ from those at the start of the engine")
-        for name, view in self._views.items():
-            view.copy_(tensors[name])
+        for place, one in zip_longest(self.places, tensors):
+            if place is None or one is None or (one.name, one.dtype, list(one.shape)) != _layout(place):
+                raise EngineError("the tensors of the model differ from those at the start of the engine")
+            self._views[one.name].copy_(one.tensor)
 
     def unlink(self) -> None:
         """Unlink the file. Processes that have mapped it keep it, and nothing is left when they end."""
         self.path.unlink(missing_ok=True)
+
+
+def _layout(place: Place) -> tuple[str, str, list[int]]:
+    return place["name"], place["dtype"], place["shape"]
 
 
 def views(path: Path, places: Sequence[Place], size: int) -> dict[str, Tensor]:

@@ -10,16 +10,24 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from rlcore_models.products import linear, multiplies
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from rlcore_models.products import linear, multiplies
 
-def use_onednn(model: nn.Module) -> None:
-    """Let oneDNN multiply the matrices of all linear layers in float32 on a CPU. Names and parameters stay the same."""
+
+def use_onednn(model: nn.Module, device: torch.device | None = None) -> None:
+    """Let oneDNN multiply the matrices of all linear layers in float32 on a CPU. Names and parameters stay the same.
+
+    Args:
+        model: the model
+        device: where the weights will be; None if they are already there
+    """
     for module in model.modules():
-        if type(module) is nn.Linear and module.weight.dtype == torch.float32 and multiplies(module.weight):
-            module.__class__ = OneDnnLinear
+        if type(module) is nn.Linear and module.weight.dtype == torch.float32:
+            weight = module.weight if device is None else torch.empty_like(module.weight, device=device)
+            if multiplies(weight):
+                module.__class__ = OneDnnLinear
 
 
 class OneDnnLinear(nn.Linear):

@@ -7,8 +7,8 @@ import copy
 import pytest
 
 torch = pytest.importorskip("torch")
+from rlcore_models.cpu_linear import OneDnnLinear, use_onednn  # noqa: E402
 from rlcore_models.products import multiplies  # noqa: E402
-from rlcore_trainer.policy.cpu_linear import OneDnnLinear, use_onednn  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
 INPUTS, OUTPUTS = 320, 448

@@ -1,0 +1,169 @@
+"""One process of updates whose weights FSDP2 shards, which prints how much they differ from those of one process."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from rlcore.plugins.registry import Registry
+from rlcore_models.lora import attach
+from rlcore_models.lora_config import LoraTable
+from rlcore_trainer.algorithms.config import AlgorithmConfig
+from rlcore_trainer.algorithms.configured import configured
+from rlcore_trainer.batching.packing import TrainingSequence
+from rlcore_trainer.config import PolicyGradientConfig
+from rlcore_trainer.distributed.collectives import OneProcess, Processes
+from rlcore_trainer.distributed.processes import JoinedProcesses
+from rlcore_trainer.distributed.ranks import Ranks
+from rlcore_trainer.learner.critic import Critic
+from rlcore_trainer.learner.critic_config import CriticConfig
+from rlcore_trainer.learner.learner import Learner, offer_reinforcement
+from rlcore_trainer.learner.objective import Objective
+from rlcore_trainer.learner.policy_learner import PolicyLearner, Update
+from rlcore_trainer.learner.trained_policy import TrainedPolicy
+from rlcore_trainer.policy.causal_lm import CausalLanguageModel
+from rlcore_trainer.policy.forward import PackedForward, PlainForward
+from token_trajectories import sequence
+from torch import nn
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+CASES: Mapping[str, Mapping[str, Any]] = {
+    "text": {},
+    "sequence": {"loss": "gspo"},
+    "head": {"critic": "head"},
+    "copy": {"critic": "copy"},
+    "adapter": {"lora": True},
+    "plain": {"forward": PlainForward(), "lengths": [5, 5, 5]},
+    "idle": {"lengths": [3]},
+}
+"""In the last one, a process has nothing to compute. In the others they have different numbers of micro-batches."""
+
+
+class Recording:
+    """An optimisation and its strategy, which keep the gradient and do not change the weights."""
+
+    def __init__(self, processes: Processes) -> None:
+        self.processes, self.gradients = processes, dict[str, Any]()
+
+    def optimise(self, model: nn.Module, **_: Any) -> Recording:
+        made = Recording(self.processes)
+        made.gradients, made.model = self.gradients, model  # type: ignore[attr-defined]
+        return made
+
+    def backward(self, loss: torch.Tensor) -> None:
+        loss.backward()  # type: ignore[no-untyped-call]
+
+    def step(self, *_: Any) -> tuple[float, bool]:
+        for name, parameter in self.model.named_parameters():  # type: ignore[attr-defined]
+            if (found := parameter.grad) is not None:
+                whole = found.full_tensor() if isinstance(found, DTensor) else found
+                self.gradients[f"{type(self.model).__name__}.{name}"] = whole.clone()  # type: ignore[attr-defined]
+            parameter.grad = None
+        return 0.0, True
+
+
+def rows(lengths: list[int]) -> list[TrainingSequence]:
+    return [
+        sequence(
+            token_ids=[(5 * i + 3 * t * t) % 30 for t in range(length)],
+            loss_mask=[t >= 2 for t in range(length)],
+            advantage=(-1.0) ** i * (1 + i),
+            weight=0.1,
+        )
+        for i, length in enumerate(lengths)
+    ]
+
+
+def shard(root: nn.Module) -> None:
+    for layer in [one for one in root.modules() if type(one).__name__.endswith("DecoderLayer")]:
+        fully_shard(layer)
+    fully_shard(root)
+    for module in root.modules():
+        if isinstance(module, FSDPModule):  # gloo has no product with a factor
+            module.set_gradient_divide_factor(1.0)
+            module.set_force_sum_reduction_for_comms(True)
+
+
+def computed(case: Mapping[str, Any], processes: Processes) -> dict[str, Any]:
+    """Return what an update computes, in the main process."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4}
+    model = Qwen2ForCausalLM(
+        Qwen2Config(vocab_size=32, num_key_value_heads=2, tie_word_embeddings=True, **sizes)  # type: ignore[arg-type]
+    ).eval()
+    if case.get("lora"):
+        attach(model, LoraTable(rank=2), base=Path(sys.argv[1]), seed=0)
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name:
+                nn.init.normal_(parameter)
+    policy = CausalLanguageModel(model, forward=case.get("forward", PackedForward()))
+    strategy: Any = Recording(processes)
+    settings = PolicyGradientConfig(max_tokens_per_batch=12)
+    critic = Critic(CriticConfig(model=case["critic"]), policy, strategy, settings) if "critic" in case else None
+    if critic is not None:
+        nn.init.normal_(critic._head.weight)
+    if processes.rank.world_size > 1:
+        shard(policy.root)
+        if critic is not None and not critic.shares_trunk:
+            shard(critic._trunk.root)
+    trained = TrainedPolicy(policy, strategy, settings)
+    chosen, registry = case.get("loss", "clip"), Registry()
+    options: Any = registry.config_model("loss", chosen)
+    loss = configured(chosen, registry.load("loss", chosen), options and options())
+    objective = Objective(loss, AlgorithmConfig(entropy=0.1), comparable=False)  # type: ignore[call-arg]
+    local = PolicyLearner(trained, None, critic, objective, settings)
+    with Ranks(processes) as ranks:
+        offer_reinforcement(ranks, local)
+        ranks.offer(weights=lambda: {f"sent {one.name}": one.tensor.clone() for one in policy.weights()})
+        if not ranks.is_main:
+            ranks.serve()
+            return {}
+        learner, given = Learner(ranks, 12), rows(case.get("lengths", [4, 7, 11, 5, 12]))
+        numbered = dict(enumerate(given))
+        known = {"old": learner.logprobs(numbered, "policy")}
+        if critic is not None:
+            known["values"] = learner.values(numbered)
+            known["returns"] = {i: torch.linspace(-1, 1, one.trained) for i, one in numbered.items()}
+        tokens = sum(one.trained for one in given)
+        asked = Update(learning_rate=0.0, tokens=tokens, weight=0.1 * tokens)
+        alone = numbered if critic is not None and not critic.shares_trunk else None
+        _, metrics = learner.update(asked, policy=numbered, critic=alone, known=known)
+        made = {name: one.clone() for name, one in strategy.gradients.items()}
+        imitated_loss, *_ = learner.imitate(
+            [replace(one, weight=0.0) for one in given], learning_rate=0.0, max_gradient_norm=1.0
+        )
+        joined = {name: torch.cat([found[i] for i in sorted(found)]) for name, found in known.items()}
+        numbers = {
+            "loss": torch.tensor(imitated_loss),
+            **{name: torch.tensor(value) for name, value in metrics.items()},
+        }
+        sent = ranks.call_all("weights")[0]
+        imitated = {f"imitated {name}": one for name, one in strategy.gradients.items()}
+        return made | imitated | joined | numbers | sent
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    processes = JoinedProcesses(cpu=True)
+    for name, case in CASES.items():
+        found = computed(case, processes)
+        if processes.is_main:
+            worst, where = largest_difference(found, computed(case, OneProcess()))
+            print(name, worst, where, flush=True)
+    processes.end(None)
+
+
+def largest_difference(found: Mapping[str, Any], expected: Mapping[str, Any]) -> tuple[float, str]:
+    """Return the largest difference in units of the expected tensor, and its name. Tiny tensors count less."""
+    assert expected.keys() == found.keys(), expected.keys() ^ found.keys()
+    least = 1e-3 * max(float(one.double().norm()) for one in expected.values())
+    return max(
+        (float((found[name].double() - one.double()).norm()) / max(float(one.double().norm()), least), name)
+        for name, one in expected.items()
+    )

@@ -1,0 +1,19 @@
+"""FSDP2 sees every weight that an update uses: its hooks run only around the forward pass of its module."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sharded_update import CASES
+from two_processes import two_processes
+
+
+@pytest.mark.slow
+def test_update_with_sharded_weights_equals_that_of_one_process(model_folder: Path) -> None:
+    with two_processes("import sharded_update; sharded_update.main()", str(model_folder)) as started:
+        said, errors = started[0].communicate(timeout=300)
+        assert started[1].wait(timeout=60) == 0, started[1].communicate()[1][-2000:]
+    found = {line.split()[0]: line for line in said.splitlines()}
+    assert found.keys() == CASES.keys(), said + errors[-3000:]
+    assert all(float(line.split()[1]) < 1e-6 for line in found.values()), said
