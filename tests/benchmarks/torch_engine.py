@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import io
 import random
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,6 +33,9 @@ from rlcore_rollout.engines.context import EngineContext
 from rlcore_rollout.engines.torch.config import TorchEngineConfig
 from rlcore_rollout.engines.torch.engine import TorchEngine
 from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration, Qwen2Config, Qwen2ForCausalLM
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "shared"))
+from live_weights import LiveWeights
 
 VERSIONS = ("rlcore-rollout", "torch", "transformers")
 SLOTS = 64
@@ -71,15 +75,6 @@ class Size:
 
 FULL = Size(batch=64, new=128, groups=32, prompt=512, longest=256, turn=(16, 64))
 SMOKE = Size(batch=8, new=8, groups=2, prompt=32, longest=16, turn=(4, 8))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Source:
-    """A module as a weight source."""
-
-    module: torch.nn.Module
-    version: int = 0
-    folder: Path | None = None
 
 
 def build() -> Qwen2ForCausalLM:
@@ -162,7 +157,7 @@ class Ours:
         """Takes prompt, turn lengths and observations of each conversation. Returns the number of sampled tokens."""
 
         async def main() -> int:
-            engine = TorchEngine(TorchEngineConfig(slots=SLOTS), Source(module=self._model), EngineContext())
+            engine = TorchEngine(TorchEngineConfig(slots=SLOTS), LiveWeights(self._model), EngineContext())
 
             async def converse(index: int) -> int:
                 prompt, lengths, observations = conversations[index]
@@ -218,7 +213,7 @@ def images(generator: random.Random, size: Size) -> Comparison:
     def ours() -> int:
         async def main() -> int:
             context = EngineContext(images=processor)
-            engine = TorchEngine(TorchEngineConfig(slots=SLOTS), Source(module=model), context)
+            engine = TorchEngine(TorchEngineConfig(slots=SLOTS), LiveWeights(model), context)
             suppressed = (PLACEHOLDER, PLACEHOLDER - 1)
             calls = [
                 engine.generate(

@@ -6,15 +6,16 @@ import asyncio
 import copy
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from live_weights import LiveWeights  # noqa: E402
 from rlcore.errors import EngineError  # noqa: E402
 from rlcore.types import Completion, LossMask, Prompt, Sampling, TokenIds  # noqa: E402
+from rlcore_models.streaming import named_tensors  # noqa: E402
 from rlcore_rollout.engines.context import EngineContext  # noqa: E402
 from rlcore_rollout.engines.torch.config import TorchEngineConfig  # noqa: E402
 from rlcore_rollout.engines.torch.engine import TorchEngine  # noqa: E402
@@ -36,18 +37,19 @@ class Copy:
 
     def __init__(self, policy: CausalLanguageModel) -> None:
         self.module: Any = copy.deepcopy(policy.module)
+        self.folder = policy.folder
         self.forgotten: str | None = None
         self.engine = TorchEngine(TorchEngineConfig(), self._source(policy.version), EngineContext())
         self._calls = 0
 
     def _source(self, version: int) -> Any:
-        return SimpleNamespace(module=self.module, version=version, folder=None)
+        return LiveWeights(self.module, self.folder, version)
 
     @torch.no_grad()
     def update_weights(self, source: Any) -> None:
-        for (name, own), (_, new) in zip(self.module.named_parameters(), source.module.named_parameters(), strict=True):
-            if name != self.forgotten:
-                own.copy_(new)
+        for own, new in zip(named_tensors(self.module), source.weights(), strict=True):
+            if own.name != self.forgotten:
+                own.tensor.copy_(new.tensor)
         asyncio.run(self.engine.load_weights(self._source(source.version)))
 
     def generate(self, prompt: Prompt, sampling: Sampling) -> Completion:

@@ -12,15 +12,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from pydantic import ConfigDict
+from rlcore.contracts import NamedTensor
 from rlcore.errors import EngineError, UserError
 from rlcore.types import Completion, Prompt, Sampling, TokenIds
+from rlcore_models.streaming import named
 from rlcore_rollout.engines.context import EngineContext
 from rlcore_rollout.engines.vllm.config import VllmEngineConfig
 from rlcore_rollout.engines.vllm.shared_memory import Segment
@@ -142,8 +144,8 @@ def test_incomplete_weight_sync_is_detected(
     stale = {name: parameter.detach().clone() for name, parameter in direct.model.named_parameters()}
     write = Segment.write
 
-    def forget(segment: Segment, tensors: dict[str, torch.Tensor]) -> None:
-        write(segment, {name: stale[name] if forgotten in name else tensor for name, tensor in tensors.items()})
+    def forget(segment: Segment, tensors: Iterable[NamedTensor]) -> None:
+        write(segment, (named(one.name, stale[one.name]) if forgotten in one.name else one for one in tensors))
 
     monkeypatch.setattr(Segment, "write", forget)
     with pytest.raises(EngineError, match="weight transfer"):

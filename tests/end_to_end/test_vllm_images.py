@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import io
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 import torch
 from peft import LoraConfig, inject_adapter_in_model
 from PIL import Image
+from rlcore.contracts import NamedTensor
 from rlcore.errors import EngineError
 from rlcore.images import ImageProcessor
 from rlcore.models.weights import FolderWeights
@@ -20,6 +21,7 @@ from rlcore.types import Completion, LossMask, Prompt, Sampling, TokenIds
 from rlcore_merge import merge
 from rlcore_models.lora import attach
 from rlcore_models.lora_config import LoraTable
+from rlcore_models.streaming import named
 from rlcore_rollout.engines.context import EngineContext
 from rlcore_rollout.engines.vllm.config import VllmEngineConfig
 from rlcore_rollout.engines.vllm.shared_memory import Segment
@@ -228,8 +230,8 @@ def test_every_update_reaches_encoder_and_language_model(
     assert direct.gap(prompt, direct.generate(prompt)) < TOLERANCE
     write = Segment.write
 
-    def forget(segment: Segment, tensors: dict[str, torch.Tensor]) -> None:
-        write(segment, {name: stale[name] if part in name else tensor for name, tensor in tensors.items()})
+    def forget(segment: Segment, tensors: Iterable[NamedTensor]) -> None:
+        write(segment, (named(one.name, stale[one.name]) if part in one.name else one for one in tensors))
 
     monkeypatch.setattr(Segment, "write", forget)
     direct.sync()

@@ -14,12 +14,13 @@ pytest.importorskip("transformers")
 peft = pytest.importorskip("peft")
 
 from rlcore.errors import UserError  # noqa: E402
+from rlcore.models.weights import FolderWeights  # noqa: E402
 from rlcore.types import Completion, Sampling  # noqa: E402
 from rlcore_rollout.engines.context import EngineContext  # noqa: E402
 from rlcore_rollout.engines.torch.config import TorchEngineConfig  # noqa: E402
 from rlcore_rollout.engines.torch.engine import TorchEngine  # noqa: E402
 from rlcore_rollout.engines.torch.weights import read_weights  # noqa: E402
-from torch_models import Source, as_prompt, assert_are_among, build, engine  # noqa: E402
+from torch_models import as_prompt, assert_are_among, build, engine  # noqa: E402
 from vision_models import FAMILIES as VISION_FAMILIES  # noqa: E402
 from vision_models import vision_language_model  # noqa: E402
 from vision_prompts import PAD, assert_equals_transformers, drawn, prompt_of, vision_engine  # noqa: E402
@@ -109,7 +110,7 @@ def test_adapter_folder_uses_the_base_that_it_names(tmp_path: Path) -> None:
     wrapped = put_on(build("qwen3"), "lora")
     wrapped.peft_config["default"].base_model_name_or_path = str(tmp_path / "base")
     wrapped.save_pretrained(tmp_path / "adapter")
-    source = Source(folder=tmp_path / "adapter")
+    source = FolderWeights(folder=tmp_path / "adapter")
     assert_it_is_pefts(wrapped, sample(TorchEngine(TorchEngineConfig(), source, EngineContext(device="cpu"))))
     settings = json.loads((tmp_path / "adapter/adapter_config.json").read_text(encoding="utf-8"))
     settings["base_model_name_or_path"] = str(tmp_path / "elsewhere")

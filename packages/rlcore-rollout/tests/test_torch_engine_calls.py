@@ -10,11 +10,11 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from live_weights import LiveWeights  # noqa: E402
 from rlcore.errors import EngineError  # noqa: E402
 from rlcore.types import MediaSpan, Prompt, Sampling, TokenIds  # noqa: E402
 from torch_models import (  # noqa: E402
     VOCABULARY,
-    Source,
     as_prompt,
     assert_logprobs_are_the_models,
     build,
@@ -36,7 +36,7 @@ def test_new_weights_are_used_and_old_caches_dropped() -> None:
         with torch.no_grad():
             for parameter, changed in zip(model.parameters(), other.parameters(), strict=True):
                 parameter.copy_(changed)
-        assert await sampler.load_weights(Source(model, version=4)) == 4
+        assert await sampler.load_weights(LiveWeights(model, version=4)) == 4
         after = await sampler.generate(as_prompt(prompt), greedy, session="a")
         assert after.policy_version == 4
         assert after.token_ids != before.token_ids
@@ -44,10 +44,10 @@ def test_new_weights_are_used_and_old_caches_dropped() -> None:
         running = asyncio.create_task(sampler.generate(as_prompt(prompt), Sampling(max_new_tokens=400), session="b"))
         await asyncio.sleep(0.01)
         with pytest.raises(EngineError, match="in flight"):
-            await sampler.load_weights(Source(model, version=5))
+            await sampler.load_weights(LiveWeights(model, version=5))
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
-        assert await sampler.load_weights(Source(model, version=5)) == 5
+        assert await sampler.load_weights(LiveWeights(model, version=5)) == 5
         await sampler.close()
 
     asyncio.run(main())

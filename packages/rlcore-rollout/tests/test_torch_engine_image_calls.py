@@ -15,15 +15,17 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from live_weights import LiveWeights  # noqa: E402
 from rlcore.errors import EngineError, UserError  # noqa: E402
 from rlcore.images import ImageProcessor  # noqa: E402
+from rlcore.models.weights import FolderWeights  # noqa: E402
 from rlcore.types import Completion, MediaSpan, Prompt, Sampling, media_hash  # noqa: E402
 from rlcore_rollout.engines.context import EngineContext  # noqa: E402
 from rlcore_rollout.engines.torch import vision  # noqa: E402
 from rlcore_rollout.engines.torch.config import TorchEngineConfig  # noqa: E402
 from rlcore_rollout.engines.torch.engine import TorchEngine  # noqa: E402
 from rlcore_rollout.engines.torch.sequences import Sequence  # noqa: E402
-from torch_models import Source, build, engine, needs_equal_rows  # noqa: E402
+from torch_models import build, engine, needs_equal_rows  # noqa: E402
 from vision_models import picture, processor_of, vision_language_model  # noqa: E402
 from vision_prompts import (  # noqa: E402
     PAD,
@@ -160,12 +162,12 @@ def test_new_weights_of_tower_and_text_are_used() -> None:
         with torch.no_grad():
             for parameter in model.model.visual.parameters():
                 parameter.mul_(1.5)
-        await sampler.load_weights(Source(model, version=4))
+        await sampler.load_weights(LiveWeights(model, version=4))
         (after,) = await ask(sampler, prompt)
         assert after.logprobs != before.logprobs
         assert_equals_transformers(FAMILY, model, prompt, after)
         other = vision_language_model(FAMILY)
-        await sampler.load_weights(Source(other, version=5))
+        await sampler.load_weights(LiveWeights(other, version=5))
         (again,) = await ask(sampler, prompt)
         assert replace(again, policy_version=before.policy_version) == before
         await sampler.close()
@@ -195,7 +197,7 @@ def test_folder_is_loaded_with_its_image_processor(tmp_path: Path) -> None:
     prompt = prompt_of(FAMILY, [1], drawn(FAMILY, 2, 3), [2])
 
     async def main() -> Completion:
-        sampler = TorchEngine(TorchEngineConfig(), Source(folder=tmp_path), EngineContext(device="cpu"))
+        sampler = TorchEngine(TorchEngineConfig(), FolderWeights(folder=tmp_path), EngineContext(device="cpu"))
         (completion,) = await ask(sampler, prompt)
         await sampler.close()
         return completion
@@ -206,7 +208,7 @@ def test_folder_is_loaded_with_its_image_processor(tmp_path: Path) -> None:
 def test_processor_of_another_model_is_rejected() -> None:
     context = EngineContext(images=ImageProcessor(patch_size=16))
     with pytest.raises(UserError, match="patch"):
-        TorchEngine(TorchEngineConfig(), Source(vision_language_model(FAMILY)), context)
+        TorchEngine(TorchEngineConfig(), LiveWeights(vision_language_model(FAMILY)), context)
 
 
 def good_prompt() -> Prompt:

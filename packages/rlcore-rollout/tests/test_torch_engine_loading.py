@@ -12,12 +12,12 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from rlcore.errors import UserError  # noqa: E402
+from rlcore.models.weights import FolderWeights  # noqa: E402
 from rlcore.types import Sampling  # noqa: E402
 from rlcore_rollout.engines.context import EngineContext  # noqa: E402
 from rlcore_rollout.engines.torch.config import TorchEngineConfig  # noqa: E402
 from rlcore_rollout.engines.torch.engine import TorchEngine  # noqa: E402
 from torch_models import (  # noqa: E402
-    Source,
     as_prompt,
     assert_logprobs_are_the_models,
     build,
@@ -30,7 +30,7 @@ def test_folder_is_loaded_without_a_module(tmp_path: Path) -> None:
     model.save_pretrained(tmp_path)
 
     async def main() -> None:
-        sampler = TorchEngine(TorchEngineConfig(), Source(folder=tmp_path), EngineContext(device="cpu"))
+        sampler = TorchEngine(TorchEngineConfig(), FolderWeights(folder=tmp_path), EngineContext(device="cpu"))
         completion = await sampler.generate(as_prompt((1, 2, 3)), Sampling(max_new_tokens=5), session="a")
         assert_logprobs_are_the_models(model, (1, 2, 3), completion)
         await sampler.close()
@@ -43,7 +43,7 @@ def test_modules_that_are_no_language_models_are_rejected(tmp_path: Path) -> Non
         engine(torch.nn.Linear(2, 2))
     (tmp_path / "config.json").write_text('{"model_type": "vit"}', encoding="utf-8")
     with pytest.raises(UserError) as refusal:
-        TorchEngine(TorchEngineConfig(), Source(folder=tmp_path), EngineContext())
+        TorchEngine(TorchEngineConfig(), FolderWeights(folder=tmp_path), EngineContext())
     assert refusal.value.where == str(tmp_path)
 
 
@@ -52,7 +52,7 @@ def test_damaged_folder_is_rejected(tmp_path: Path, name: str) -> None:
     build("qwen3").save_pretrained(tmp_path)
     (tmp_path / name).write_bytes(b'{"a": ' * 20)
     with pytest.raises(UserError, match=r"cannot be (loaded|read)"):
-        TorchEngine(TorchEngineConfig(), Source(folder=tmp_path), EngineContext(device="cpu"))
+        TorchEngine(TorchEngineConfig(), FolderWeights(folder=tmp_path), EngineContext(device="cpu"))
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_contradicting_configuration_is_named_before_weights_are_loaded(
     path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), **change}), encoding="utf-8")
     monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", None)
     with pytest.raises(UserError, match=message) as caught:
-        TorchEngine(TorchEngineConfig(), Source(folder=tmp_path), EngineContext(device="cpu"))
+        TorchEngine(TorchEngineConfig(), FolderWeights(folder=tmp_path), EngineContext(device="cpu"))
     assert caught.value.where == str(path)
 
 
@@ -80,7 +80,7 @@ def test_missing_weights_are_rejected(tmp_path: Path) -> None:
     weights = {name: weight for name, weight in model.state_dict().items() if "layers.0.mlp" not in name}
     model.save_pretrained(tmp_path, state_dict=weights)
     with pytest.raises(UserError) as caught:
-        TorchEngine(TorchEngineConfig(), Source(folder=tmp_path), EngineContext(device="cpu"))
+        TorchEngine(TorchEngineConfig(), FolderWeights(folder=tmp_path), EngineContext(device="cpu"))
     assert "layers.0.mlp" in (caught.value.found or "")
 
 
@@ -92,7 +92,7 @@ def test_more_layers_of_weights_than_the_configuration_are_rejected(tmp_path: Pa
     smaller = {**config, "num_hidden_layers": layers, "layer_types": types}
     (tmp_path / "config.json").write_text(json.dumps(smaller), encoding="utf-8")
     with pytest.raises(UserError) as caught:
-        TorchEngine(TorchEngineConfig(), Source(folder=tmp_path), EngineContext(device="cpu"))
+        TorchEngine(TorchEngineConfig(), FolderWeights(folder=tmp_path), EngineContext(device="cpu"))
     assert f"layers.{layers}." in (caught.value.found or "")
 
 
@@ -101,7 +101,7 @@ def test_weights_of_integers_are_rejected(tmp_path: Path) -> None:
     weights = {name: weight * 100 for name, weight in model.state_dict().items()}
     model.save_pretrained(tmp_path, state_dict={name: weight.to(torch.int8) for name, weight in weights.items()})
     with pytest.raises(UserError) as caught:
-        TorchEngine(TorchEngineConfig(), Source(folder=tmp_path), EngineContext(device="cpu"))
+        TorchEngine(TorchEngineConfig(), FolderWeights(folder=tmp_path), EngineContext(device="cpu"))
     assert "I8" in (caught.value.found or "")
 
 

@@ -12,12 +12,12 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
+from live_weights import LiveWeights  # noqa: E402
 from rlcore.errors import EngineError  # noqa: E402
 from rlcore.types import Completion, Sampling  # noqa: E402
 from torch_models import (  # noqa: E402
     SIZES,
     VOCABULARY,
-    Source,
     as_prompt,
     assert_greedy,
     assert_logprobs_are_the_models,
@@ -111,7 +111,7 @@ def test_changed_weights_are_used_and_caches_dropped() -> None:
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.add_(torch.randn_like(parameter) * 0.3)
-        assert await sampler.load_weights(Source(model, version=9)) == 9
+        assert await sampler.load_weights(LiveWeights(model, version=9)) == 9
         after = await sampler.generate(as_prompt(prompt), sampling, session="a")
         await sampler.close()
         assert after.policy_version == 9

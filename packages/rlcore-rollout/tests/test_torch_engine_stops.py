@@ -11,20 +11,21 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from live_weights import LiveWeights  # noqa: E402
 from rlcore.errors import EngineError  # noqa: E402
 from rlcore.types import Completion, Sampling  # noqa: E402
 from rlcore_rollout.engines.context import EngineContext  # noqa: E402
 from rlcore_rollout.engines.torch.config import TorchEngineConfig  # noqa: E402
 from rlcore_rollout.engines.torch.engine import TorchEngine  # noqa: E402
 from tokenizers import Tokenizer  # noqa: E402
-from torch_models import Source, as_prompt, build  # noqa: E402
+from torch_models import as_prompt, build  # noqa: E402
 
 PROMPT = (5, 9, 13, 21)
 
 
 def generate(model: Any, folder: Path | None, **sampling: Any) -> Completion:
     async def main() -> Completion:
-        engine = TorchEngine(TorchEngineConfig(slots=8), Source(model, folder=folder), EngineContext())
+        engine = TorchEngine(TorchEngineConfig(slots=8), LiveWeights(model, folder=folder), EngineContext())
         try:
             return await engine.generate(
                 as_prompt(PROMPT),

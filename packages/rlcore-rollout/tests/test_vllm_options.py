@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from rlcore_rollout.engines.vllm.config import VllmEngineConfig
 
 torch = pytest.importorskip("torch")
+from rlcore_models.streaming import named  # noqa: E402
 
 
 @pytest.mark.parametrize(
@@ -50,12 +51,12 @@ def test_written_segment_is_shared_and_its_file_is_unlinked() -> None:
 
     torch.manual_seed(0)
     tensors = {"a": torch.randn(3, 5), "b": torch.randn(7).bfloat16(), "c": torch.randn(2, 2, 2)}
-    segment = Segment(tensors)
+    segment = Segment(named(*one) for one in tensors.items())
     command = [sys.executable, "-c", READER]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        segment.write(tensors)
+        segment.write(named(*one) for one in tensors.items())
         info = {"path": str(segment.path), "places": segment.places, "size": segment.size}
         process.stdin.write(json.dumps(info) + "\n")
         for _ in range(2):
@@ -64,19 +65,20 @@ def test_written_segment_is_shared_and_its_file_is_unlinked() -> None:
             segment.unlink()
             assert not segment.path.exists()
             tensors = {name: tensor + 1 for name, tensor in tensors.items()}
-            segment.write(tensors)
+            segment.write(named(*one) for one in tensors.items())
             process.stdin.write("again\n")
         process.stdin.close()
 
 
-def test_changed_tensors_are_rejected() -> None:
+@pytest.mark.parametrize("name", ["a", "b", None])
+def test_changed_tensors_are_rejected(name: str | None) -> None:
     from rlcore.errors import EngineError
     from rlcore_rollout.engines.vllm.shared_memory import Segment
 
-    segment = Segment({"a": torch.zeros(2)})
+    segment = Segment([named("a", torch.zeros(2))])
     segment.unlink()
     with pytest.raises(EngineError, match="differ from those at the start"):
-        segment.write({"b": torch.zeros(2)})
+        segment.write([] if name is None else [named(name, torch.zeros(3))])
 
 
 def test_segment_uses_another_folder_if_shared_memory_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,8 +86,8 @@ def test_segment_uses_another_folder_if_shared_memory_is_full(tmp_path: Path, mo
 
     monkeypatch.setattr(shared_memory, "SHARED_MEMORY", tmp_path / "absent")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    made = shared_memory.Segment({"a": torch.ones(4)})
+    made = shared_memory.Segment([named("a", torch.ones(4))])
     assert made.path.parent == tmp_path
-    made.write({"a": torch.full((4,), 2.0)})
+    made.write([named("a", torch.full((4,), 2.0))])
     assert shared_memory.views(made.path, made.places, made.size)["a"].tolist() == [2.0] * 4
     made.unlink()

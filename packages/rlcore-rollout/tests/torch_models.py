@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-import shutil
-import tempfile
-import weakref
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,9 +12,8 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
+from live_weights import LiveWeights  # noqa: E402
 from rlcore.types import Completion, Prompt, Sampling, TokenIds  # noqa: E402
-from rlcore_models.lora import settings_of  # noqa: E402
-from rlcore_models.streaming import named_tensors  # noqa: E402
 from rlcore_rollout.engines.context import EngineContext  # noqa: E402
 from rlcore_rollout.engines.torch.config import TorchEngineConfig  # noqa: E402
 from rlcore_rollout.engines.torch.engine import TorchEngine  # noqa: E402
@@ -60,21 +55,6 @@ needs_equal_rows = pytest.mark.skipif(
 )
 
 
-class Source:
-    """A weight source over a live module or a folder."""
-
-    def __init__(self, module: Any = None, folder: Path | None = None, version: int = 3) -> None:
-        self.module, self.version, self.adapter = module, version, None if module is None else settings_of(module)
-        self.folder = folder
-        if folder is None and module is not None:
-            self.folder = Path(tempfile.mkdtemp())
-            weakref.finalize(self, shutil.rmtree, self.folder)
-            module.config.save_pretrained(self.folder)
-
-    def weights(self, *, adapter_only: bool = False) -> Any:
-        return None if self.module is None else named_tensors(self.module)
-
-
 def build(family: str = "qwen2-tied", seed: int = 0, **changes: Any) -> Any:
     kind, own = FAMILIES[family]
     torch.manual_seed(seed)
@@ -89,7 +69,7 @@ def build(family: str = "qwen2-tied", seed: int = 0, **changes: Any) -> Any:
 
 def engine(model: Any, slots: int = 16, context: int | None = None, **options: Any) -> TorchEngine:
     return TorchEngine(
-        TorchEngineConfig(slots=slots, **options), Source(model), EngineContext(max_context_tokens=context)
+        TorchEngineConfig(slots=slots, **options), LiveWeights(model), EngineContext(max_context_tokens=context)
     )
 
 

@@ -11,13 +11,14 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from live_weights import LiveWeights  # noqa: E402
 from PIL import Image  # noqa: E402
 from rlcore.images import ImageProcessor  # noqa: E402
 from rlcore.types import Completion, MediaSpan, Prompt, Sampling, TokenIds, media_hash  # noqa: E402
 from rlcore_rollout.engines.context import EngineContext  # noqa: E402
 from rlcore_rollout.engines.torch.config import TorchEngineConfig  # noqa: E402
 from rlcore_rollout.engines.torch.engine import TorchEngine  # noqa: E402
-from torch_models import Source, assert_are_among  # noqa: E402
+from torch_models import assert_are_among  # noqa: E402
 from transformers import Qwen2VLImageProcessor  # noqa: E402
 from vision_models import picture, processor_of, vision_language_model  # noqa: E402
 
@@ -56,7 +57,7 @@ def prompt_of(family: str, *parts: Part) -> Prompt:
 def vision_engine(family: str, model: Any = None, slots: int = 16, **options: Any) -> TorchEngine:
     model = vision_language_model(family) if model is None else model
     return TorchEngine(
-        TorchEngineConfig(slots=slots, **options), Source(model), EngineContext(images=processor_of(family))
+        TorchEngineConfig(slots=slots, **options), LiveWeights(model), EngineContext(images=processor_of(family))
     )
 
 
