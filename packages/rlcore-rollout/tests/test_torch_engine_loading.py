@@ -39,8 +39,6 @@ def test_folder_is_loaded_without_a_module(tmp_path: Path) -> None:
 
 
 def test_modules_that_are_no_language_models_are_rejected(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="Linear"):
-        engine(torch.nn.Linear(2, 2))
     (tmp_path / "config.json").write_text('{"model_type": "vit"}', encoding="utf-8")
     with pytest.raises(UserError) as refusal:
         TorchEngine(TorchEngineConfig(), FolderWeights(folder=tmp_path), EngineContext())

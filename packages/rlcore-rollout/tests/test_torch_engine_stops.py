@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,10 @@ PROMPT = (5, 9, 13, 21)
 
 def generate(model: Any, folder: Path | None, **sampling: Any) -> Completion:
     async def main() -> Completion:
-        engine = TorchEngine(TorchEngineConfig(slots=8), LiveWeights(model, folder=folder), EngineContext())
+        source = LiveWeights(model)
+        if folder is not None:
+            shutil.copyfile(folder / "tokenizer.json", source.folder / "tokenizer.json")
+        engine = TorchEngine(TorchEngineConfig(slots=8), source, EngineContext())
         try:
             return await engine.generate(
                 as_prompt(PROMPT),

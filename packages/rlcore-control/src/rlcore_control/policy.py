@@ -27,11 +27,10 @@ OBSERVATION, ACTION = "observation/", "action/"
 
 
 def rows_of_decisions(batch: MicroBatch, prefix: str) -> dict[str, Tensor]:
-    """Return the arrays of a micro-batch under a prefix, with one row for each decision."""
+    """Return the arrays of a micro-batch under a prefix: a row for each decision, or the first if there is none."""
+    places = batch.before_M if len(batch.before_M) else batch.before_M.new_zeros(1)
     return {
-        name.removeprefix(prefix): rows_N[batch.before_M]
-        for name, rows_N in batch.arrays.items()
-        if name.startswith(prefix)
+        name.removeprefix(prefix): rows_N[places] for name, rows_N in batch.arrays.items() if name.startswith(prefix)
     }
 
 
@@ -75,7 +74,10 @@ class ActionTrunk:
 
     def _evaluated(self, batch: MicroBatch) -> tuple[Tensor, Tensor, Tensor]:
         observation, choice = rows_of_decisions(batch, OBSERVATION), rows_of_decisions(batch, ACTION)
-        return self._model.evaluate(observation, choice)
+        logprobs_M, entropy_M, features_MD = self._model.evaluate(observation, choice)
+        if len(batch.before_M):
+            return logprobs_M, entropy_M, features_MD
+        return logprobs_M[:0], entropy_M[:0], features_MD[:0]  # a model may not accept an empty batch
 
 
 class ControlPolicy(ActionTrunk):

@@ -31,6 +31,7 @@ from rlcore_rollout.engines.torch.weights import VISION_FAMILIES, model_of, read
 if TYPE_CHECKING:
     from rlcore.contracts import WeightSource
     from tokenizers import Tokenizer
+    from transformers import PreTrainedModel
 
     from rlcore_rollout.engines.context import EngineContext
     from rlcore_rollout.engines.torch.config import TorchEngineConfig
@@ -77,12 +78,8 @@ class TorchEngine:
         self._closed = False
         release_thread_team()
 
-    def _sample_plainly(self, module: torch.nn.Module, reason: str) -> int:
+    def _sample_plainly(self, module: PreTrainedModel, reason: str) -> int:
         """Sample with the module's own forward pass. Returns the maximum context length."""
-        from transformers import PreTrainedModel
-
-        if not isinstance(module, PreTrainedModel):
-            raise UserError("the torch engine samples from a model of transformers", found=type(module).__name__)
         logging.getLogger(__name__).warning(
             "the torch engine samples %s one sequence at a time, because %s; rollout.engine=vllm is faster",
             type(module).__name__,
@@ -95,7 +92,7 @@ class TorchEngine:
         self._scheduler = PlainScheduler(module)
         return int(module.config.get_text_config().to_dict().get("max_position_embeddings") or NO_LIMIT)
 
-    def _sample_in_batches(self, module: torch.nn.Module, config: TorchEngineConfig) -> int:
+    def _sample_in_batches(self, module: PreTrainedModel, config: TorchEngineConfig) -> int:
         """Sample with the decoder. Returns the maximum context length."""
         weights = read_weights(module)
         self.deterministic = _decide(config.deterministic, weights.device)
@@ -274,7 +271,7 @@ class TorchEngine:
 
     # The methods below run in the engine's own thread.
 
-    def _load(self, load: Callable[[], None], module: torch.nn.Module, live: bool, version: int) -> None:
+    def _load(self, load: Callable[[], None], module: PreTrainedModel, live: bool, version: int) -> None:
         load()
         self._model, self._live, self._asleep = module, live, False
         if self._encoder is not None:

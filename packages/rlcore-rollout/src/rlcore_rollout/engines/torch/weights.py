@@ -33,6 +33,7 @@ from rlcore_rollout.engines.torch.projections import (
 
 if TYPE_CHECKING:
     from rlcore.contracts import WeightSource
+    from transformers import PreTrainedModel
 
     from rlcore_rollout.engines.context import EngineContext
 
@@ -102,7 +103,7 @@ class Weights:
         return self.embedding.dtype
 
 
-def model_of(source: WeightSource, context: EngineContext, before: torch.nn.Module | None = None) -> torch.nn.Module:
+def model_of(source: WeightSource, context: EngineContext, before: PreTrainedModel | None = None) -> PreTrainedModel:
     """Return a model with the source's weights, which share the memory of the trainer's if it is in this process.
 
     Args:
@@ -121,7 +122,7 @@ def model_of(source: WeightSource, context: EngineContext, before: torch.nn.Modu
     return before
 
 
-def _load(folder: Path, context: EngineContext) -> torch.nn.Module:
+def _load(folder: Path, context: EngineContext) -> PreTrainedModel:
     if is_adapter(folder):
         return _with_adapter(_load(base_of(folder), context), folder)
     if not (folder / "config.json").is_file():
@@ -130,7 +131,7 @@ def _load(folder: Path, context: EngineContext) -> torch.nn.Module:
     return load_model(folder, dtype=context.dtype, device=device, quantization=context.quantization)
 
 
-def _with_adapter(module: torch.nn.Module, folder: Path) -> torch.nn.Module:
+def _with_adapter(module: PreTrainedModel, folder: Path) -> PreTrainedModel:
     """Return the module with a folder's adapter applied to its layers."""
     try:
         from peft import PeftModel
@@ -144,8 +145,9 @@ def _with_adapter(module: torch.nn.Module, folder: Path) -> torch.nn.Module:
             model: Any = PeftModel.from_pretrained(module, str(folder))
     except Exception as error:  # as in `_load`
         raise unreadable("the adapter", error, folder) from error
-    found: torch.nn.Module = model.base_model.model
-    return found.eval()
+    found: PreTrainedModel = model.base_model.model
+    found.train(False)
+    return found
 
 
 def unsupported(module: torch.nn.Module) -> str | None:
