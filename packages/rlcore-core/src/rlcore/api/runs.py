@@ -110,6 +110,7 @@ class Run:
             rules: import paths of further rules, such as ``file.py:too_polite``
         """
         return diagnose(self.path, rules=rules).found
+
     def index(self, purpose: str | None = None, *, step: int | None = None) -> list[Row]:
         """A row for each stored trajectory, from the index of its file: nothing else is read.
 

@@ -20,7 +20,8 @@ from rlcore.cli.output import json_option, print_json
 from rlcore.config.fields import annotation_of, union_members
 from rlcore.config.layers import COMMAND_LINE, Layer, override_layers, parse_value
 from rlcore.config.messages import Problem, ProblemsError
-from rlcore.config.schema import LARGEST, EvaluationTable, Table
+from rlcore.config.schema import LARGEST as LARGEST
+from rlcore.config.schema import EvaluationTable, Table
 from rlcore.config.tables import validate_options
 from rlcore.console.terminal import say
 from rlcore.console.wording import counted
@@ -167,7 +168,7 @@ _command(
 @click.option("--where", metavar="CONDITION", help="Trajectories that meet a condition on their columns.")
 @click.option("--task", metavar="ID", help="Trajectories of a task.")
 @click.option("--text", metavar="TEXT", help="Trajectories with a message that contains a text, in any case.")
-@click.option("--group", type=click.IntRange(0, LARGEST), help="Trajectories of a group of a step.")
+@click.option("--group", type=click.IntRange(0, MOST_ROWS), help="Trajectories of a group of a step.")
 @click.option(
     "--worst", "order", flag_value="worst", help="The lowest rewards first; with --tokens, the lowest numbers."
 )
