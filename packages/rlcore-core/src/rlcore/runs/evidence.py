@@ -19,7 +19,7 @@ from typing import Any
 
 from rlcore.atomic_files import told, whole
 from rlcore.errors import DataError
-from rlcore.json_files import parse_json
+from rlcore.json_files import open_regular, parse_json
 from rlcore.runs.index import write_lines
 from rlcore.types import Group, NumberArray
 from rlcore.types.arrays import FORMATS
@@ -123,7 +123,7 @@ def read_tokens(path: Path) -> Tokens:
         fix = "the share of the trajectories is the key trainer.token_evidence; steps without an update have none"
         raise DataError("there are no values of tokens of this step", found=f"no {path}", fix=fix)
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             (length,) = struct.unpack("<Q", file.read(8))
             if length > LARGEST_HEADER:
                 raise ValueError(f"a header of {length:,} bytes")

@@ -27,7 +27,7 @@ from typing import Any
 
 from rlcore.atomic_files import told, whole
 from rlcore.errors import DataError
-from rlcore.json_files import json_lines, parse_json
+from rlcore.json_files import json_lines, open_regular, parse_json
 from rlcore.plugin_calls import value_text
 from rlcore.redaction import without_known
 from rlcore.runs.records import (
@@ -187,7 +187,7 @@ def read_lines(path: Path, columns: Mapping[str, type | tuple[type, ...]]) -> li
     if not path.exists():
         return []
     try:
-        with gzip.open(path, "rb") as file:
+        with open_regular(path) as raw, gzip.open(raw) as file:
             rows = [parse_json(line) for _, line in json_lines(file)]
         for row in rows:
             _check_row(row, columns)
@@ -237,7 +237,7 @@ def read_unfinished(path: Path, *, decode_bytes: DecodeBytes | None = None) -> l
 
 def _end_of_member(path: Path, offset: int) -> int:
     decoder = zlib.decompressobj(wbits=31)
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         file.seek(offset)
         while not decoder.eof:
             chunk = file.read(1 << 16)

@@ -198,7 +198,7 @@ def read_group(path: Path, offset: int, *, where: str = "", decode_bytes: Decode
     """
     where = where or f"{path} at byte {offset:,}"
     try:
-        with path.open("rb") as raw:
+        with open_regular(path) as raw:
             raw.seek(offset)
             with gzip.GzipFile(fileobj=raw, mode="rb") as file:
                 line = file.readline(LONGEST_LINE + 1)
