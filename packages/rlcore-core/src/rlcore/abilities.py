@@ -1,6 +1,6 @@
 """Optional abilities of components, as protocols. Check them with ``isinstance``, never by a component's name.
 
-Abilities of engines and environments are in `rlcore.contracts`.
+Those of environments are in `rlcore.contracts`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,35 @@ class DemonstrationDataset(Protocol):
 
     def demonstrations(self, count: int, *, seed: int) -> Iterable[Demonstration]:
         """At most ``count`` conversations. May raise `DataError` if the dataset has none."""
+        ...
+
+
+@runtime_checkable
+class RestartableEngine(Protocol):
+    """An engine that can fail permanently, such as one in a separate process. `Engine.load_weights` restarts it."""
+
+    @property
+    def failure(self) -> str | None:
+        """The reason why the engine cannot continue; None if it can."""
+        ...
+
+
+@runtime_checkable
+class SleepingEngine(Protocol):
+    """An engine that can release its memory while the trainer updates."""
+
+    async def sleep(self) -> None:
+        """Free the memory; `Engine.load_weights` wakes the engine."""
+        ...
+
+
+@runtime_checkable
+class LimitedEngine(Protocol):
+    """An engine that serves a limited number of trajectories at a time."""
+
+    @property
+    def max_concurrency(self) -> int | None:
+        """The limit; None for any number."""
         ...
 
 

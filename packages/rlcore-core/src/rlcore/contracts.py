@@ -146,35 +146,6 @@ class Engine(Protocol):
 
 
 @runtime_checkable
-class RestartableEngine(Protocol):
-    """An engine that can fail permanently, such as one in a separate process. `Engine.load_weights` restarts it."""
-
-    @property
-    def failure(self) -> str | None:
-        """The reason why the engine cannot continue; None if it can."""
-        ...
-
-
-@runtime_checkable
-class SleepingEngine(Protocol):
-    """An engine that can release its memory while the trainer updates."""
-
-    async def sleep(self) -> None:
-        """Free the memory; `Engine.load_weights` wakes the engine."""
-        ...
-
-
-@runtime_checkable
-class LimitedEngine(Protocol):
-    """An engine that serves a limited number of trajectories at a time."""
-
-    @property
-    def max_concurrency(self) -> int | None:
-        """The limit; None for any number."""
-        ...
-
-
-@runtime_checkable
 class ChatEngine(Protocol):
     """Answers messages instead of tokens (``EngineSpec(speaks="messages")``): an endpoint, for evaluation alone."""
 

@@ -12,9 +12,8 @@ from functools import partial
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
-from rlcore.abilities import Described, KeepsGroups
+from rlcore.abilities import Described, KeepsGroups, LimitedEngine, RestartableEngine, SleepingEngine
 from rlcore.config.schema import Table
-from rlcore.contracts import LimitedEngine, RestartableEngine, SleepingEngine
 from rlcore.episodes.calls import CallFailed, call, describe, together
 from rlcore.episodes.context import EpisodeContext
 from rlcore.episodes.rewards import SelectedReward, raise_refusal
