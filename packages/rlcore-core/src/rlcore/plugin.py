@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from rlcore.hookspecs import hookimpl
-from rlcore.specs import CheckSpec, DatasetSpec, DiagnosisSpec, TrackerSpec
+from rlcore.diagnosis.rules import RULES
+from rlcore.specs import CheckSpec, DatasetSpec, TrackerSpec
 
 rlcore_specs = [
     TrackerSpec(
@@ -54,12 +52,5 @@ rlcore_specs = [
     CheckSpec(id="memory", target="rlcore.doctor:memory", summary="System memory."),
     CheckSpec(id="disk", target="rlcore.doctor:disk", summary="Disk space and permissions for runs."),
     CheckSpec(id="plugins", target="rlcore.doctor:plugins", summary="State of the installed plugins."),
+    *RULES,
 ]
-
-
-@hookimpl
-def rlcore_diagnoses() -> Iterable[DiagnosisSpec]:
-    """Why a run does not learn."""
-    from rlcore.diagnosis.rules import RULES
-
-    return RULES
