@@ -102,11 +102,10 @@ def write_page(faults: Mapping[Fault, list[Diagnosis]], healthy: Mapping[tuple[s
     for fault, found in faults.items():
         changes = " ".join(f"`{word}`" for word in fault.words if word not in AFTER_WARM_UP)
         text = next((one.text for one in found if one.rule == fault.rule), "")
+        shown = text[:160].replace("|", "/").replace("<", "&lt;")
         named = "the error, exit status 2" if fault.rejected else fault.rule
         step = 0 if fault.rejected else place(fault, found) or "not named"
-        lines.append(
-            f"| {fault.name} | `{fault.plugin}` | {changes} | {named} | {step} | {text.replace('|', '/')[:160]} |"
-        )
+        lines.append(f"| {fault.name} | `{fault.plugin}` | {changes} | {named} | {step} | {shown} |")
     lines += [
         "",
         "The default recipes, in full:",
