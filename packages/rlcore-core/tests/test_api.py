@@ -38,9 +38,9 @@ def write_trainer(*lines: str) -> str:
 
 
 def after(seconds: float, *numbers: signal.Signals) -> None:
-    """Send signals to this process, one second apart."""
+    """Send signals to this process, so far apart that they are not the same one."""
     for place, number in enumerate(numbers):
-        timer = threading.Timer(seconds + 0.4 * place, os.kill, [os.getpid(), number])
+        timer = threading.Timer(seconds + 1.2 * place, os.kill, [os.getpid(), number])
         timer.daemon = True
         timer.start()
 

@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -258,6 +259,7 @@ def test_sigint_finishes_the_step_and_the_second_one_interrupts(toy: Any) -> Non
     sent = 0
     for line in process.stdout:
         if line == "STEP\n" or line.startswith("stopping"):
+            time.sleep(1.1 * sent)  # sooner, it would be the same signal again
             process.send_signal(signal.SIGINT)
             sent += 1
         if sent == 2:

@@ -9,6 +9,7 @@ import pty
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -105,16 +106,18 @@ def test_run_ignores_a_closed_terminal_if_it_is_told_to(toy: Any) -> None:
     assert process.returncode == 0
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_run_that_is_interrupted_twice_is_not_finished(toy: Any, number: int, status: int) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_run_that_is_interrupted_twice_is_not_finished(toy: Any, number: int) -> None:
     process = start(toy, "run", "-p", "toy", "trainer.slow_s=60", "name=mine", "--json")
     assert process.stderr is not None
     assert any(line == "STEP\n" for line in process.stderr)
     process.send_signal(number)
     assert any(line.startswith("stopping") for line in process.stderr)
-    process.send_signal(number)
+    process.send_signal(signal.SIGTERM)  # again changes nothing
+    time.sleep(1.1)
+    process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=15)
-    assert process.returncode == status, err
+    assert process.returncode == 130, err
     assert json.loads(out)["finished"] is False
     assert "Traceback" not in err
 

@@ -155,7 +155,8 @@ def test_main_process_reports_its_own_error(program: Any, capfd: Any) -> None:
 
 def test_unresponsive_processes_are_killed(program: Any, capfd: Any) -> None:
     program(
-        "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nsys.exit(3) if rank == 1 else time.sleep(60)",
+        "import signal\nfor number in (signal.SIGINT, signal.SIGTERM): signal.signal(number, signal.SIG_IGN)\n"
+        "sys.exit(3) if rank == 1 else time.sleep(60)",
         grace_s=0.5,
     )
     assert launch.start((), 2) == 1

@@ -107,7 +107,7 @@ def test_invalid_file_raises_with_its_path(tmp_path: Path, name: str, text: str 
         path.write_text(text, encoding="utf-8")
     with pytest.raises(UserError) as caught:
         data_of(str(path)).tasks("train")
-    assert caught.value.where == str(path)
+    assert str(caught.value.where).split(", line ")[0] == str(path)
 
 
 def test_message_of_an_invalid_row(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import cloudpickle
 from rlcore.errors import EnvironmentFailure
 from rlcore.plugins.loading import FILE_MODULE
 from rlcore.runs.surroundings import usable_cores
+from rlcore.transport.inside.stops import leave_stops_to_main, stops_held
 
 from rlcore_control.environments import Calls, Environments, Make, Slot, answer
 
@@ -42,7 +43,8 @@ class Child:
         self.pipe, there = context.Pipe()
         self._began = context.RawValue("d", time.monotonic())  # of the present call, which the process sets
         self._process = context.Process(target=work, args=(there, self._makes, self._began), daemon=True)
-        self._process.start()
+        with stops_held():
+            self._process.start()
         there.close()
 
     def spaces(self) -> Any:
@@ -214,6 +216,7 @@ def work(pipe: Connection, makes: Mapping[int, bytes], began: Any) -> None:
         makes: pickled functions that create an environment each, by number
         began: shared number, the time (``time.monotonic``) at which the present call of an environment began
     """
+    leave_stops_to_main()
     slots: dict[int, Slot] = {}
     for number, make in makes.items():
         try:
@@ -225,7 +228,7 @@ def work(pipe: Connection, makes: Mapping[int, bytes], began: Any) -> None:
     try:
         pipe.send((first.observation_space, first.action_space))
         _serve(pipe, slots, began)
-    except (EOFError, OSError, KeyboardInterrupt):
+    except (EOFError, OSError):
         pass
     for slot in slots.values():
         slot.close()

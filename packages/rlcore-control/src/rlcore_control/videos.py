@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from rlcore.atomic_files import beside
 from rlcore.errors import NotInstalledError, WriteError
 from rlcore.plugins.loading import pip_line
+from rlcore.transport.inside.stops import stops_held
 
 MULTIPLE = 2
 """H.264 needs even sides."""
@@ -57,10 +58,15 @@ def write_video(path: Path, frames: Sequence[NDArray[np.uint8]], *, rate: int) -
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         pixels = b"".join(frame[:height, :width].tobytes() for frame in frames)
-        done = subprocess.run(command, input=pixels, capture_output=True)
-        if done.returncode != 0:
-            lines = done.stderr.decode(errors="replace").strip().splitlines()
-            raise OSError(lines[-1] if lines else f"ffmpeg ended with exit status {done.returncode}")
+        with stops_held():  # a signal to stop the run must not end the video
+            encoding = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+            )
+        with encoding:
+            _, errors = encoding.communicate(pixels)
+        if encoding.returncode != 0:
+            lines = errors.decode(errors="replace").strip().splitlines()
+            raise OSError(lines[-1] if lines else f"ffmpeg ended with exit status {encoding.returncode}")
         partial.replace(path)
     except OSError as error:
         first = (str(error).splitlines() or [type(error).__name__])[0]

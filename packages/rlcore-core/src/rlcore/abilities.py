@@ -118,6 +118,15 @@ class CountsSkipped(Protocol):
 
 
 @runtime_checkable
+class MapsRows(Protocol):
+    """A dataset that recognises rows of other systems; the first lines of a run say what became what."""
+
+    def mappings(self, split: str) -> Sequence[str]:
+        """One sentence for each form that rows of a split have, such as ``Alpaca: output -> answer``."""
+        ...
+
+
+@runtime_checkable
 class RunsCodeConfig(Protocol):
     """Options of an environment or of its dataset that decide whether it runs code, if its spec sets ``runs_code``."""
 

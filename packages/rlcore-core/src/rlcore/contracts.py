@@ -111,7 +111,7 @@ class Dataset(Protocol):
     """A source of tasks, created from its options in ``[data]``.
 
     Other abilities of a dataset are protocols of `rlcore.abilities`: `DemonstrationDataset`, `ConversationDataset`,
-    `TextDataset` and `CountsSkipped`.
+    `TextDataset`, `CountsSkipped` and `MapsRows`.
     """
 
     def tasks(self, split: str) -> Sequence[Task]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from pathlib import Path
 from rlcore.errors import SandboxFailure
 from rlcore.types import SandboxLimits
 
+from rlcore_sandbox.inside.processes import STOPS
 from rlcore_sandbox.isolation import started_as
 
 START_S = 120.0
@@ -77,6 +79,7 @@ class ZygoteProcess:
 
     def _run(self, command: list[str], theirs: socket.socket, started: Future[subprocess.Popen[bytes]]) -> None:
         """Run the process. This thread lives as long, because the kernel ends the process with its parent's thread."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)  # the process inherits it, and bubblewrap keeps it
         try:
             with theirs, open(os.open(self._log, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as log:
                 process = subprocess.Popen(

@@ -34,7 +34,7 @@ class DataConfig(Table):
     id: str = "gsm8k-tools"
     """Id of the dataset."""
     train: Files = ["generated"]
-    """``generated``, or files of rows (.json, .jsonl, .parquet)."""
+    """``generated``, files of rows (.json, .jsonl, .parquet), a folder of them, or a name in the hub's cache."""
     evaluation: Files = ["generated"]
     """Held-out problems: ``generated``, or files."""
     on_error: Literal["raise", "skip"] = "raise"

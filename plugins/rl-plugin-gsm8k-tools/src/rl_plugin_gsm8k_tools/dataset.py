@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, field
+from itertools import chain, islice
 from pathlib import Path
 
 from rlcore.console.wording import counted
+from rlcore.data.files import data_files
 from rlcore.errors import DataError
 from rlcore.types import Demonstration, Message, Task
 
@@ -27,6 +28,7 @@ TOKENIZER_SAMPLES = 2000
 class _Split:
     tasks: list[Task]
     skipped: int = 0
+    mappings: dict[str, None] = field(default_factory=dict)
 
 
 class Gsm8kData:
@@ -43,6 +45,10 @@ class Gsm8kData:
     def skipped(self, split: str) -> int:
         """Number of invalid rows of a split (``on_error = "skip"``)."""
         return self._split(split).skipped
+
+    def mappings(self, split: str) -> Sequence[str]:
+        """How rows of other systems were read."""
+        return list(filter(None, self._split(split).mappings))
 
     def demonstrations(self, count: int, *, seed: int) -> Iterable[Demonstration]:
         """Conversations with the calculator.
@@ -91,6 +97,7 @@ class Gsm8kData:
                 loaded.tasks.append(row)
             else:
                 loaded.tasks.append(Task(id=name, messages=row.messages, fields=row.fields))
+                loaded.mappings[row.mapping] = None
             if config.limit is not None and len(loaded.tasks) >= config.limit:
                 break
         if not loaded.tasks:
@@ -108,9 +115,9 @@ class Gsm8kData:
             if name == GENERATED:
                 yield from ((task.id, task) for task in problems.tasks(split))
                 continue
-            path = Path(name).expanduser()
             prefix = stem if stems.count(stem) == 1 else name
-            for number, row in enumerate(read_rows(path), start=1):
+            rows = chain.from_iterable(map(read_rows, data_files(name, split)))
+            for number, row in enumerate(rows, start=1):
                 yield f"{prefix}:{number}", row
 
     def _demonstrations_of_files(self, count: int, seed: int) -> Iterator[tuple[Message, ...]]:

@@ -6,11 +6,12 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 from rlcore.console.wording import counted
+from rlcore.data.files import data_files
 from rlcore.errors import DataError
 from rlcore.json_files import to_line
 from rlcore.types import Message, thaw
@@ -32,7 +33,7 @@ def prepare(config: PrepareConfig) -> Mapping[str, object]:
     correct annotations has no demonstration, but can still be used for reinforcement learning. The summary counts these
     rows and shows the first ones. Nothing is written if an error occurs.
     """
-    source, out = Path(config.source).expanduser(), Path(config.out).expanduser()
+    out = Path(config.out).expanduser()
     if out.suffix.lower() != ".jsonl":
         raise DataError("prepared data is written as JSONL", found=out.name, where="out", fix="use the suffix .jsonl")
     if out.exists() and not config.overwrite:
@@ -50,7 +51,7 @@ def prepare(config: PrepareConfig) -> Mapping[str, object]:
             fix="omit split, or use source=generated",
         )
     rows, unusable, skipped, demonstrated = [], list[str](), 0, 0
-    for row in read_rows(source):
+    for row in chain.from_iterable(map(read_rows, data_files(config.source, config.split))):
         if isinstance(row, BadRow):
             if config.on_error == "raise":
                 row.error.fix = row.error.fix or "correct the row, or skip invalid rows with on_error=skip"
@@ -73,7 +74,7 @@ def prepare(config: PrepareConfig) -> Mapping[str, object]:
     if not rows:
         without = "no row with a demonstration" if unusable else "no rows"
         found = counted(skipped, "invalid row") if skipped else without
-        raise DataError("there is no valid row", found=found, where=str(source))
+        raise DataError("there is no valid row", found=found, where=config.source)
     _write(out, "".join(to_line(row) + "\n" for row in rows))
     return {
         "rows": len(rows),

@@ -13,7 +13,7 @@ import click
 
 from rlcore.cli.layering import Request, gather, layer_options
 from rlcore.cli.output import json_option, print_json
-from rlcore.cli.training import skipped_rows
+from rlcore.cli.training import rows_told
 from rlcore.config.layers import OVERRIDES, Layer
 from rlcore.config.resolve import resolve
 from rlcore.config.resolved import Resolved
@@ -153,7 +153,7 @@ def evaluated(request: Request, *, split: str, output: Output) -> Evaluated:
     run = RunSession(RunPlan(resolved=resolved, purpose="evaluation"), registry, output=output)
     try:
         check_run(run, split=split)
-        for line in skipped_rows(run, split):
+        for line in rows_told(run, split):
             output.say(line)
         folder = _folder(run)
         groups, seconds = _collect(run, split, folder)

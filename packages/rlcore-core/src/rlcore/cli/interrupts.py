@@ -13,10 +13,19 @@ from pathlib import Path
 from types import FrameType
 
 from rlcore.plugin_calls import Interrupt
+from rlcore.session.exits import REPEAT_S
 
 GRACE_S = 0.6
 """Time after the second Ctrl-C in which the program can still end on its own."""
 STATUS = 130
+_repeat_s = 0.0
+"""Time in which a repeated signal is the same one."""
+
+
+def ignore_repeats() -> None:
+    """Count a signal that launchers and terminals send several times as one, until the command ends."""
+    global _repeat_s
+    _repeat_s = REPEAT_S
 
 
 @contextlib.contextmanager
@@ -37,8 +46,8 @@ def interrupts_handled() -> Iterator[None]:
     before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     threading.Thread(target=_count, args=(reading,), name="rlcore-interrupts", daemon=True).start()
     signal.signal(signal.SIGINT, _interrupt)
-    global _writing
-    _writing = writing
+    global _writing, _repeat_s
+    _writing, _repeat_s = writing, 0.0
     try:
         yield
     finally:
@@ -67,10 +76,12 @@ os.register_at_fork(after_in_child=_forget)
 
 
 def _count(reading: int) -> None:
-    count = 0
+    count, first = 0, 0.0
     with os.fdopen(reading, "rb", buffering=0) as signals:
         while received := signals.read(1):
-            count += received[0] == signal.SIGINT
+            if received[0] != signal.SIGINT or (count and time.monotonic() - first < _repeat_s):
+                continue
+            count, first = count + 1, time.monotonic()
             if count == 2:
                 time.sleep(GRACE_S)
                 _end()

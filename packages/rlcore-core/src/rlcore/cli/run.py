@@ -18,7 +18,7 @@ from rlcore.errors import UserError
 from rlcore.runs.directory import best_checkpoint, last_checkpoint
 from rlcore.runs.output import Output
 from rlcore.session.dry_run import rehearse
-from rlcore.session.exits import exits_reported
+from rlcore.session.exits import exits_reported, exits_with
 from rlcore.session.processes import local_rank, processes_of
 from rlcore.session.session import RunSession
 
@@ -86,16 +86,16 @@ def run(
         if callable(processes):
             if start.directory is not None:
                 start.directory.close()  # the main process of those that are started opens it
-            return processes()
+            return exits_with(processes())
         job, metrics = trained(start, processes, Output(sys.stderr if as_json else None), as_json=as_json)
     if not job.is_main:
-        return 0
+        return exits_with(0)
     finished = is_finished(job)
     if as_json:
         print_result(job, metrics, finished=finished)
     else:
         _last_lines(job, finished=finished)
-    return 0 if finished else 128 + (job.stop_signal or 0)
+    return 0 if finished else exits_with(128 + (job.stop_signal or 0))
 
 
 def _last_lines(job: RunSession, *, finished: bool) -> None:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import logging
 import signal
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 from types import FrameType
 from typing import Any
 
 import click
 
-from rlcore.abilities import ConversationsConfig, CountsSkipped, StepsConfig, TasksConfig
+from rlcore.abilities import ConversationsConfig, CountsSkipped, MapsRows, StepsConfig, TasksConfig
 from rlcore.cli.escaped import logged_in
+from rlcore.cli.interrupts import ignore_repeats
 from rlcore.cli.layering import Layered, Prepared, Request
 from rlcore.cli.output import print_json
 from rlcore.config.layers import PYTHON
@@ -24,14 +28,14 @@ from rlcore.console.wording import counted
 from rlcore.contracts import Trainer
 from rlcore.errors import DivergenceError, EngineError, ProcessError, UserError, WriteError
 from rlcore.models.freed_memory import choose_allocation
-from rlcore.plugin_calls import plugin_code, value_text
+from rlcore.plugin_calls import Interrupt, plugin_code, value_text
 from rlcore.runs.directory import (
     RunDirectory,
     best_checkpoint,
     checkpoints_of,
 )
 from rlcore.runs.output import Output
-from rlcore.session.exits import ENDS, interruption, status_of, stops_handled
+from rlcore.session.exits import ENDS, REPEAT_S, status_of, stops_handled
 from rlcore.session.memory import MemoryEstimate, estimate_memory, peak_line
 from rlcore.session.processes import Processes, world_size
 from rlcore.session.resuming import resumed_lines
@@ -59,7 +63,8 @@ def trained(
             job.say(f"resumed   {f'from step {int(last.name)}' if last else 'from the start: there is no checkpoint'}")
         for line in changes:
             job.say(line)
-        return job, _train(job, trainer, start, as_json=as_json)
+        with _stopping_after_the_step(job, start.request.stops):
+            return job, _train(job, trainer, start, as_json=as_json)
 
 
 def _begin(start: Prepared, processes: Processes, output: Output) -> tuple[RunSession, list[str]]:
@@ -140,15 +145,17 @@ def headline(run: RunSession, layered: Layered) -> list[str]:
         f"settings  {' · '.join(str(part) for part in settings if part)}",
         f"model     {config.model.path}" + (f", base quantised to {quantised}" if quantised != "none" else ""),
         *spread,
-        *skipped_rows(run, "train", "evaluation"),
+        *rows_told(run, "train", "evaluation"),
     ]
 
 
-def skipped_rows(run: RunSession, *splits: str) -> list[str]:
-    """A line for each split with skipped rows, if the dataset counts them."""
+def rows_told(run: RunSession, *splits: str) -> list[str]:
+    """A line for each form of rows that the dataset recognised, and each split with rows that it skipped."""
     dataset = run.dataset
+    forms = [one for split in splits for one in dataset.mappings(split)] if isinstance(dataset, MapsRows) else []
     counts = {split: dataset.skipped(split) for split in splits} if isinstance(dataset, CountsSkipped) else {}
-    return [f"skipped   {counted(n, 'unusable row')} in data.{split}" for split, n in counts.items() if n]
+    read = [f"rows      {one}" for one in dict.fromkeys(forms)]
+    return read + [f"skipped   {counted(n, 'unusable row')} in data.{split}" for split, n in counts.items() if n]
 
 
 def _metrics(job: RunSession, answer: Any) -> Mapping[str, float]:
@@ -172,17 +179,16 @@ def is_finished(job: RunSession) -> bool:
 def _train(
     job: RunSession, trainer: Callable[[RunSession], Trainer], start: Prepared, *, as_json: bool
 ) -> Mapping[str, float]:
-    """Train with trackers open and signals handled. The result or error goes to the log and to observers."""
+    """Train with trackers open. The result or error goes to the log and to observers."""
     error: BaseException | None = None
     try:
         job.open_trackers(skip=("console",) if as_json else ())
         job.started()
-        with stops_handled(_stopping(job), start.request.stops):
-            estimate = _estimate(job)
-            choose_allocation(keep_freed=estimate is not None and estimate.keep_freed)
-            metrics = _metrics(job, trainer(job).train())
-            job.say(peak_line(job, estimate))
-            return metrics
+        estimate = _estimate(job)
+        choose_allocation(keep_freed=estimate is not None and estimate.keep_freed)
+        metrics = _metrics(job, trainer(job).train())
+        job.say(peak_line(job, estimate))
+        return metrics
     except BaseException as failure:
         error = failure
         if isinstance(failure, UserError) and job.directory is not None:
@@ -242,18 +248,40 @@ def resume_command(request: Request, path: Path) -> str:
     return f"rlcore.train(resume={str(path)!r})" if request.place == PYTHON else as_typed(f"rlcore run --resume {path}")
 
 
-def _stopping(job: RunSession) -> Callable[[int, FrameType | None], None]:
-    """The first SIGINT, SIGTERM or SIGHUP asks the trainer to stop after its step, the second interrupts."""
+@contextmanager
+def _stopping_after_the_step(job: RunSession, numbers: Sequence[signal.Signals]) -> Iterator[None]:
+    """The first signal asks the trainer to stop after its step. A later Ctrl-C interrupts it.
+
+    Another SIGTERM or SIGHUP changes nothing: batch systems and launchers repeat it, and end with SIGKILL.
+    """
+    asked: SimpleQueue[bool] = SimpleQueue()  # its `put` may be called from a handler, which must not print
+    asked_at = 0.0
 
     def handle(number: int, frame: FrameType | None) -> None:
-        if job.stop_requested:
-            raise interruption(number)
+        nonlocal asked_at
         if number == signal.SIGHUP:
             leave_closed_terminal()
-        job.request_stop(signal.SIGTERM if number in ENDS else number)
-        job.say("stopping  after this step, with a checkpoint; interrupt again to stop immediately")
+        if not job.stop_requested:
+            asked_at = time.monotonic()
+            job.request_stop(signal.SIGTERM if number in ENDS else number)
+            asked.put(True)
+        elif number == signal.SIGINT and time.monotonic() - asked_at >= REPEAT_S:
+            raise Interrupt
 
-    return handle
+    def tell() -> None:
+        if asked.get():
+            with suppress(UserError):  # the log is not writable, which the run reports
+                job.say("stopping  after this step, with a checkpoint; press Ctrl-C again to stop immediately")
+
+    telling = Thread(target=tell, name="rlcore-stopping", daemon=True)
+    telling.start()
+    try:
+        ignore_repeats()
+        with stops_handled(handle, numbers):
+            yield
+    finally:
+        asked.put(False)
+        telling.join()
 
 
 def print_result(job: RunSession, metrics: Mapping[str, float], *, finished: bool) -> None:

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import json
 import random
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice, repeat
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
 from rlcore.config.schema import LARGEST, Table
 from rlcore.console.wording import counted
-from rlcore.data.chat_rows import conversation, images_in, short
+from rlcore.data.chat_rows import conversation, images_in
+from rlcore.data.files import data_files, file_rows, row_place
+from rlcore.data.forms import task_row
 from rlcore.data.row_images import ImageReader
 from rlcore.errors import DataError
-from rlcore.json_files import json_lines, open_regular, parse_json, read_text
 from rlcore.types import Demonstration, Task, ToolSchema, thaw
 
-_BETWEEN = re.compile(r"[\s,]*")
 SAMPLES = 2000
 """Maximum number of conversations to train a tokenizer on."""
 Files = Annotated[list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
@@ -33,7 +32,7 @@ class ChatDataConfig(Table):
     id: str = "chat"
     """Id of the dataset."""
     train: Annotated[Files, Field(min_length=1)]
-    """Files of conversations, .jsonl or .json."""
+    """Files of conversations (.jsonl, .json or .parquet), a folder of them, or a name in the hub's cache."""
     evaluation: Files = []
     """Files of held-out conversations, used to select the best checkpoint."""
     images: str | None = None
@@ -49,6 +48,8 @@ class _Split:
     conversations: list[Demonstration] = field(default_factory=list)
     tasks: list[Task] = field(default_factory=list)
     skipped: int = 0
+    mappings: dict[str, None] = field(default_factory=dict)
+    """How rows of other systems were read."""
 
 
 class ChatData:
@@ -78,6 +79,10 @@ class ChatData:
         """The number of invalid rows that were skipped (``on_error = "skip"``)."""
         return self._split(split).skipped
 
+    def mappings(self, split: str) -> Sequence[str]:
+        """How rows of other systems were read."""
+        return list(filter(None, self._split(split).mappings))
+
     def demonstrations(self, count: int, *, seed: int) -> Iterable[Demonstration]:
         """Training conversations, shuffled anew in each pass."""
         rng, known = random.Random(seed), self.conversations("train")
@@ -103,13 +108,15 @@ class ChatData:
     def _load(self, split: str) -> _Split:
         config, loaded = self._config, _Split()
         names = config.train if split == "train" else config.evaluation
-        for file, line, row in chain.from_iterable(_rows(Path(name).expanduser()) for name in names):
-            where = f"{file}, line {line}"
+        files = [file for name in names for file in data_files(name, split)]
+        for file, (line, row) in ((path, one) for path in files for one in file_rows(path)):
+            where = row_place(file, line)
             try:
                 if isinstance(row, DataError):
                     raise row
                 reader = self._reader(file)
                 one, fields = conversation(row, reader)
+                loaded.mappings |= {task_row(row).mapping: None} if isinstance(row, dict) else {}
             except DataError as error:
                 if config.on_error == "raise":
                     fix = error.fix or "correct the row, or skip invalid rows with data.on_error=skip"
@@ -138,58 +145,6 @@ class ChatData:
         named = self._config.images
         folder = Path(named).expanduser() if named is not None else file.parent
         return self._readers.setdefault(folder, ImageReader(folder))
-
-
-def _rows(path: Path) -> Iterator[tuple[Path, int, Any]]:
-    """File, line, and the row or its `DataError`."""
-    readers = {".jsonl": _jsonl, ".json": _json}
-    reader = readers.get(path.suffix.lower())
-    if reader is None:
-        fix = "rename the file to match its format"
-        raise DataError("conversation files must end in .jsonl or .json", found=path.name, where=str(path), fix=fix)
-    if not path.is_file():
-        found = "a folder" if path.is_dir() else "no such file"
-        fix = "correct data.train or data.evaluation"
-        raise DataError("a data file is missing", found=found, where=str(path.absolute()), fix=fix)
-    try:
-        for line, row in reader(path):
-            yield path, line, row
-    except UnicodeDecodeError as error:
-        fix = "convert the file to UTF-8"
-        raise DataError("data files must be UTF-8", found=str(error), where=str(path), fix=fix) from None
-    except (OSError, ValueError) as error:
-        fix = "restore the file, or split it"
-        raise DataError("a data file cannot be read", found=str(error), where=str(path), fix=fix) from None
-
-
-def _jsonl(path: Path) -> Iterator[tuple[int, Any]]:
-    with open_regular(path) as file:
-        for number, line in json_lines(file):
-            text = line.decode("utf-8")
-            try:
-                row = parse_json(text)
-            except ValueError as error:
-                row = DataError("each line of a .jsonl file must be valid JSON", found=str(error))
-            yield number, row
-
-
-def _json(path: Path) -> Iterator[tuple[int, Any]]:
-    """The items of a JSON list, each with its line number."""
-    text, fix = read_text(path), "correct the list, or use the suffix .jsonl if each line is a separate object"
-    try:
-        rows = parse_json(text)
-    except ValueError as error:
-        where = f"{path}, line {error.lineno}" if isinstance(error, json.JSONDecodeError) else str(path)
-        raise DataError("a .json file must contain one JSON list", found=str(error), where=where, fix=fix) from None
-    if not isinstance(rows, list):
-        raise DataError("a .json file must contain a list of rows", found=short(text[:40]), where=str(path), fix=fix)
-    decoder, place, line = json.JSONDecoder(), text.index("[") + 1, 1 + text.count("\n", 0, text.index("["))
-    for row in rows:
-        start = _BETWEEN.match(text, place).end()  # type: ignore[union-attr]
-        line += text.count("\n", place, start)
-        yield line, row
-        _, place = decoder.raw_decode(text, start)
-        line += text.count("\n", start, place)
 
 
 def _described(tool: ToolSchema) -> str:

@@ -1,27 +1,16 @@
-"""Parse rows of chat files: OpenAI ``messages``, ShareGPT ``conversations``, or TRL prompt-completion pairs."""
+"""Parse rows of chat files: OpenAI ``messages``, ShareGPT ``conversations``, TRL's pairs, or Alpaca's fields."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
+from rlcore.data.forms import ROLES, alpaca_messages, is_alpaca
 from rlcore.data.row_images import PART_TYPES, ImageReader, RowImages, prompt_content, take_column
 from rlcore.errors import DataError
 from rlcore.json_files import parse_json
 from rlcore.types import Demonstration, JsonSchema, Message, Part, Role, TextPart, ToolCall, ToolSchema
 
-ROLES: Mapping[str, Role] = {
-    "system": "system",
-    "developer": "system",
-    "user": "user",
-    "human": "user",
-    "assistant": "assistant",
-    "gpt": "assistant",
-    "tool": "tool",
-    "function_response": "tool",
-    "observation": "tool",
-}
-"""Roles of all formats. ``function_call`` is an assistant turn whose text contains its tool calls."""
 UNSUPPORTED_FIELDS = {
     "reasoning_content": "move it into the content, as <think>…</think> for Qwen3",
     "function_call": "convert it to tool_calls",
@@ -47,10 +36,11 @@ def conversation(row: object, reader: ImageReader) -> tuple[Demonstration, dict[
     forms = [name for name in ("messages", "conversations") if name in fields]
     if len(forms) != 1:
         raise DataError(
-            "a row needs the field 'messages' or 'conversations', or both 'prompt' and 'completion'",
+            "a row needs the field 'messages' or 'conversations', both 'prompt' and 'completion', or Alpaca's fields",
             found=f"the fields {', '.join(map(str, row)) or 'none'}",
             fix="messages is a list of objects with role and content; conversations is a list of objects with from and "
-            "value; prompt and completion are two lists of messages, or two strings",
+            "value; prompt and completion are two lists of messages, or two strings; Alpaca's are instruction and "
+            "output",
         )
     entries, (name,) = fields.pop(forms[0]), forms
     if not isinstance(entries, list) or not entries:
@@ -96,8 +86,13 @@ def _role(who: object) -> Role | None:
 
 
 def _joined(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of the row, with ``prompt`` and ``completion`` joined into one conversation."""
+    """The fields of the row, with ``prompt`` and ``completion``, or Alpaca's fields, joined into one conversation."""
     fields = dict(row)
+    if is_alpaca(row) and "conversations" not in row:
+        rest = {
+            name: fields[name] for name in fields if name not in ("instruction", "input", "output", "history", "system")
+        }
+        return {"messages": alpaca_messages(row), **rest}
     if "messages" in row or "conversations" in row or not {"prompt", "completion"} <= set(row):
         return fields
     prompt, completion = fields.pop("prompt"), fields.pop("completion")

@@ -11,6 +11,7 @@ from typing import Any
 
 from rlcore.config.schema import Table
 from rlcore.data.chat_rows import conversation, images_in, images_of, parsed_content, short
+from rlcore.data.forms import task_row
 from rlcore.data.row_images import COLUMNS, ImageReader, prompt_content, take_column
 from rlcore.errors import DataError, NotInstalledError
 from rlcore.plugins.loading import pip_line
@@ -58,6 +59,7 @@ class HubData:
         self._config = config
         self._rows: dict[str, list[dict[str, Any]]] = {}
         self._images: ImageReader | None = None
+        self._mappings: dict[str, dict[str, None]] = {}
 
     def tasks(self, split: str) -> Sequence[Task]:
         """A task for each row, with ids ``SPLIT:ROW``.
@@ -67,6 +69,10 @@ class HubData:
             DataError: the data set cannot be loaded, or a row has no prompt.
         """
         return [self._task(split, number, row) for number, row in enumerate(self._loaded(split))]
+
+    def mappings(self, split: str) -> Sequence[str]:
+        """How the rows of another system were read as tasks."""
+        return list(filter(None, self._mappings.get(split, ())))
 
     def conversations(self, split: str) -> Sequence[Demonstration]:
         """A conversation for each row, for supervised training. Raises like `tasks`."""
@@ -80,8 +86,10 @@ class HubData:
         return found
 
     def _task(self, split: str, number: int, row: Mapping[str, Any]) -> Task:
-        name = next((name for name in ("prompt", "messages") if name in row), None)
-        if name is None:
+        row, mapping = task_row(row)
+        self._mappings.setdefault(split, {})[mapping] = None
+        name = "prompt"
+        if name not in row:
             raise DataError(
                 "a row needs the field 'prompt'",
                 found=f"the columns {', '.join(row)}",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Any, cast
 
-from rlcore.abilities import CountsSkipped
+from rlcore.abilities import CountsSkipped, MapsRows
 from rlcore.console.wording import counted
 from rlcore.contracts import ChatFormat, Dataset, RendersImages
 from rlcore.errors import DataError, PluginError, UserError
@@ -116,6 +116,7 @@ _METHODS: Mapping[str, Callable[[str], Any]] = {
     "episodes": _stream(RecordedEpisode, _no_flaw),
     "texts": _stream(str, _no_flaw),
     "skipped": _count,
+    "mappings": _stream(str, _no_flaw),
 }
 
 
@@ -158,6 +159,11 @@ class MixedDataset:
     def skipped(self, split: str) -> int:
         """The number of skipped rows of all parts that count them."""
         return sum(one.dataset.skipped(split) for one in self.parts if isinstance(one.dataset, CountsSkipped))
+
+    def mappings(self, split: str) -> Sequence[str]:
+        """How all parts read rows of other systems."""
+        parts = (one.dataset.mappings(split) for one in self.parts if isinstance(one.dataset, MapsRows))
+        return list(dict.fromkeys(chain.from_iterable(parts)))
 
     def texts(self) -> Iterator[str]:
         """The texts of all parts, for a tokenizer."""

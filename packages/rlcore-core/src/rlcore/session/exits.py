@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import traceback
@@ -30,20 +31,28 @@ Handler = Callable[[int, FrameType | None], None]
 ENDS = (signal.SIGTERM, signal.SIGHUP)
 """Signals of a batch system, and of a terminal that closes."""
 STOPS = (signal.SIGINT, *ENDS)
+REPEAT_S = 1.0
+"""Ctrl-C within this time after the first signal, in seconds, is the same one: a launcher also forwards it."""
 
 
 class Terminated(Interrupt):
     """SIGTERM or SIGHUP, raised where the process was: work is undone and closed as after SIGINT."""
 
 
-def interruption(number: int) -> Interrupt:
-    """The exception of a signal."""
-    return Terminated() if number in ENDS else Interrupt()
-
-
 def status_of(error: BaseException | None) -> int:
     """The exit status after an interruption: 143 for SIGTERM and SIGHUP, else 130."""
     return 128 + (signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT)
+
+
+def exits_with(status: int) -> int:
+    """Return the exit status of a stopped run, which a further signal does not change while the interpreter exits."""
+
+    def ignore() -> None:
+        for number in STOPS:
+            signal.signal(number, lambda *_: os._exit(status))
+
+    atexit.register(ignore)
+    return status
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from pathlib import Path
 from rlcore.errors import EnvironmentFailure, UserError
 from rlcore.transport.inside import shared_arrays
 from rlcore.transport.inside.shared_arrays import SharedArrays
+from rlcore.transport.inside.stops import stops_held
 from rlcore.transport.variables import variables_for_child
 
 CHILD = Path(__file__).parent / "inside" / "child.py"
@@ -71,15 +72,16 @@ class ChildProcess:
                 memory = shared_arrays.create()
                 ours.callback(os.close, memory)
                 given = [connection.fileno(), memory, life]
-                self._process = subprocess.Popen(
-                    [program, "-u", "-X", "faulthandler", str(CHILD), *map(str, given)],
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                    env=variables_for_child(variables),
-                    pass_fds=given,
-                    start_new_session=True,
-                )
+                with stops_held():
+                    self._process = subprocess.Popen(
+                        [program, "-u", "-X", "faulthandler", str(CHILD), *map(str, given)],
+                        stdin=subprocess.DEVNULL,
+                        stdout=output,
+                        stderr=output,
+                        env=variables_for_child(variables),
+                        pass_fds=given,
+                        start_new_session=True,
+                    )
             except OSError as error:
                 raise EnvironmentFailure(f"the interpreter {python} cannot be started: {error}") from None
             self._descriptors = ours.pop_all()

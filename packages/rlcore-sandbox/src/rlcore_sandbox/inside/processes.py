@@ -13,6 +13,8 @@ from rlcore_sandbox.isolation.limits import children, tree
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 """Options of prctl(2)."""
 _libc = ctypes.CDLL(None, use_errno=True)
+STOPS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+"""Signals that a terminal or a batch system sends to all processes. They are for the host, which ends the others."""
 LONGEST_KILL_S = 2.0
 """Time for killing processes that start others meanwhile."""
 

@@ -191,6 +191,9 @@ class Zygote:
     ) -> NoReturn:
         try:
             processes.die_with_parent(parent)
+            if os.getpid() == 1:  # it survives these signals, which end the processes of its code
+                signal.signal(signal.SIGHUP, signal.SIG_DFL)
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.setpgid(0, 0)  # not setsid: the kernel gives each such session an equal share of the processor
             os.nice(NICENESS)
             processes.prefer_for_memory()
@@ -253,7 +256,9 @@ def environment(scratch: str) -> dict[str, str]:
 
 def main(descriptor: int) -> int:
     """Serve the host over a control socket. Its first message has the backend, the limits and the folder."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is for the host
+    for number in processes.STOPS:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, processes.STOPS)
     control = socket.socket(fileno=descriptor)
     control.set_inheritable(False)
     first = json.loads(control.recv(LONGEST_MESSAGE))

@@ -130,7 +130,7 @@ def _wait(processes: Sequence[subprocess.Popen[bytes]], store: Store) -> str | N
                 failed = json.loads(store.compare_set(FAILURE, "", told_here)).get("text", failed)
         if failed is not None and time.monotonic() - failed_at > GRACE_S * (1 + asked / 2):
             # The first signal stops after the step, the second interrupts the step, the third kills.
-            _signal(processes, signal.SIGTERM if asked < 2 else signal.SIGKILL)
+            _signal(processes, (signal.SIGTERM, signal.SIGINT, signal.SIGKILL)[min(asked, 2)])
             asked += 1
         time.sleep(0.05)
     told = processes[0].returncode > 0 and not asked

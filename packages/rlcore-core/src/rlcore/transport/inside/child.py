@@ -59,6 +59,7 @@ def main() -> None:
     package = types.ModuleType(PACKAGE)
     package.__path__ = [here]
     sys.modules[PACKAGE] = package
+    importlib.import_module(PACKAGE + ".stops").leave_stops_to_main()
     importlib.import_module(PACKAGE + ".serving").serve(connection, memory)
 
 

@@ -5,17 +5,21 @@ A process that is killed cannot end its children. vLLM's processes would then ke
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import ctypes
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from multiprocessing import spawn
 from typing import Any
 
 PR_SET_PDEATHSIG = 1
 """The option of Linux's ``prctl`` with which the kernel sends a signal when the thread that started a process ends."""
+STOPS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+"""Signals that terminals and batch systems send to all processes of a job."""
 
 
 @contextlib.contextmanager
@@ -26,14 +30,16 @@ def children_follow() -> Iterator[None]:
     """
     command = spawn.get_command_line
     spawn.get_command_line = lambda **given: _following(command(**given))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)  # the processes inherit it
     try:
         yield
     finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         spawn.get_command_line = command
 
 
 def follow(parent: int) -> None:
-    """End this process with the parent, and leave Ctrl-C to the parent, which finishes its step first."""
+    """End this process with the parent, and leave signals to the parent, which finishes its step first."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it ended before the kernel knew
@@ -41,6 +47,23 @@ def follow(parent: int) -> None:
     with contextlib.suppress(OSError):  # a session leader receives no signals from a terminal
         os.setpgid(0, 0)
     spawn.get_command_line = _of_grandchildren(spawn.get_command_line)
+    if hasattr(signal, "sigwaitinfo"):
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+        signal.signal(signal.SIGURG, lambda *_: None)
+        threading.Thread(target=_obey, args=(parent,), name="rlcore-signals", daemon=True).start()
+
+
+def _obey(parent: int) -> None:
+    """Act on SIGTERM if the parent sends it, as `multiprocessing` does, and on no other signal to stop."""
+    while True:
+        told = signal.sigwaitinfo(STOPS)
+        if (told.si_pid, told.si_signo) != (parent, signal.SIGTERM):
+            continue
+        if callable(signal.getsignal(signal.SIGTERM)):
+            _thread.interrupt_main(signal.SIGTERM)
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGURG)  # it may wait in a system call
+        else:
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _following(command: list[str]) -> list[str]:
