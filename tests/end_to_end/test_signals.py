@@ -13,16 +13,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-import talkers
 
 GSM8K = (
     *("run", "-p", "gsm8k-tools", "name=run", "model.builder.layers=1", "warmup.steps=400", "trainer.steps=400"),
     *("warmup.demonstrations_per_step=8", "trainer.tasks_per_step=4", "evaluation.tasks=16", "checkpoint.every=1"),
-)
-TALK = (
-    *("run", "name=run", "model.path=builtin:tiny-qwen2", f"environment.id={talkers.__file__}:Guess"),
-    *(f"data.id={talkers.__file__}:Rows", f"reward.0.id={talkers.__file__}:always_half", "trainer.steps=400"),
-    *(f"environment.python={sys.executable}", "rollout.max_new_tokens=16", "evaluation.every=0"),
 )
 CONTROL = (
     *("run", "-p", "gymnasium", "-r", "control", "name=run", "sampler.vector=async", "trainer.steps=400"),
@@ -44,7 +38,7 @@ CASES = [
     ("gsm8k", (*GSM8K, "warmup.steps=2"), "checkpoint", signal.SIGTERM),
     ("ddp", (*GSM8K, "strategy.id=ddp", "strategy.processes=2"), "warm-up", signal.SIGTERM),
     ("ddp", (*GSM8K, "warmup.steps=2", "strategy.id=ddp", "strategy.processes=2"), "rollouts", signal.SIGINT),
-    ("talk", TALK, "rollouts", signal.SIGINT),
+    ("interpreter", (*GSM8K, "warmup.steps=2", f"environment.python={sys.executable}"), "rollouts", signal.SIGINT),
     ("control", CONTROL, "evaluation", signal.SIGTERM),
     ("control", CONTROL, "rollouts", signal.SIGTERM),
     ("control", CONTROL, "update", signal.SIGINT),

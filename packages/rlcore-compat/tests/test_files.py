@@ -243,6 +243,18 @@ def test_files_of_other_trl_trainers_are_not_claimed(tmp_path: Path) -> None:
     assert config_adapter_of(Registry(), read(file).files[0].tree) is None
 
 
+def test_data_set_of_the_hub_is_read_from_its_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pytest.importorskip("huggingface_hub.constants"), "HF_HUB_CACHE", str(tmp_path))
+    folder = tmp_path / "datasets--openai--gsm8k" / "snapshots" / "a" / "main"
+    folder.mkdir(parents=True)
+    (folder / "train-00000.jsonl").write_text('{"prompt": "2+2?"}\n' * 32, encoding="utf-8")
+    (folder / "test-00000.jsonl").write_text('{"prompt": "2+2?"}\n', encoding="utf-8")
+    settings = "dataset_name: openai/gsm8k\ndataset_config: main\nnum_train_epochs: 2\nnum_generations: 8\n"
+    found = sets(grpo(tmp_path, f"{settings}per_device_train_batch_size: 8\ngradient_accumulation_steps: 4\n"))
+    assert found["data.train"] == "openai/gsm8k/main"
+    assert found["trainer.steps"] == 16
+
+
 def test_flat_example_file_is_recognised(tmp_path: Path) -> None:
     text = "model_name_or_path:\n  a/b\ndataset_name:\n  owner/name\nreport_to:\n  none\nlr_scheduler_type:\n  cosine\n"
     own = ("data.train=train.jsonl",)

@@ -79,8 +79,6 @@ values = st.recursive(
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(arguments=st.dictionaries(st.text(), values, max_size=4))
 def test_rendered_calls_are_parsed_back(parser: ToolCallParser, arguments: dict[str, Any]) -> None:
-    if isinstance(parser, ThinkParser) and "think>" in repr(arguments):
-        return
     call = ToolCall(name="calculator", arguments=arguments)
     assert parse(parser, parser.render(call)) == ("", [("calculator", arguments, True)])
 
@@ -293,6 +291,27 @@ def test_think_ignores_reasoning_and_calls_inside_it() -> None:
     assert parse(ThinkParser(), f"3 <think>{call}") == ("3", [])
     assert parse(ThinkParser(), "<think>a</think>1<think>b</think>2") == ("12", [])
     assert parse(ThinkParser(), "no thought") == ("no thought", [])
+
+
+CODES = ("print('<think>')", "x = '</think>'", "<think></think>", "'<tool_call>'", "</tool_call>", "<function=f>")
+THOUGHTS = [
+    *((parser, "<think>", "</think>") for parser in (HermesParser, Qwen3CoderParser, Llama3JsonParser, ReactParser)),
+    *((parser, "<think>", "</think>") for parser in (CodeFenceParser,)),
+    (MistralParser, "[THINK]", "[/THINK]"),
+]
+
+
+@pytest.mark.parametrize("code", [*CODES, "[THINK]", "[/THINK]", "[TOOL_CALLS]", "</parameter>", "".join(CODES)])
+@pytest.mark.parametrize(("make", "opening", "closing"), THOUGHTS)
+def test_tags_in_the_arguments_of_a_call_are_arguments(make: Any, opening: str, closing: str, code: str) -> None:
+    parser: ToolCallParser = make() if make is MistralParser else ThinkParser(make())
+    written = parser.render(ToolCall(name="python", arguments={"code": code}))
+    if make is Qwen3CoderParser:  # as models write it, without the escapes of `render`
+        written = f"<tool_call>\n<function=python>\n<parameter=code>\n{code}\n</parameter>\n</function>\n</tool_call>"
+    for before in ("", f"{opening}Let me see.{closing}", f"Let me see.{closing}", f"{opening}\n{written}\n{closing}"):
+        content, calls = parser.parse(f"{before}\n{written}")
+        assert [(call.name, thaw(call.arguments), call.error) for call in calls] == [("python", {"code": code}, None)]
+        assert content == ""
 
 
 def test_mistral_ignores_calls_in_its_reasoning() -> None:

@@ -12,6 +12,7 @@ from rlcore.config.adapters import ConfigFile, Given, Translation
 from rlcore.config.messages import Problem
 from rlcore.config.origins import KeyPath
 from rlcore.config.write import toml_value
+from rlcore.data.files import SUFFIXES
 from rlcore.models.folder import BUILTIN
 
 from rlcore_compat.tables import Meaning, Words
@@ -35,7 +36,7 @@ class FileVocabulary:
     paths: frozenset[str] = frozenset()
     """Keys whose values are paths relative to the configuration file."""
     models: frozenset[str] = frozenset()
-    """Keys whose values are model folders relative to the configuration file, or hub ids, which are unchanged."""
+    """Keys whose values are models or data relative to the configuration file, or hub ids, which are unchanged."""
     beside: Callable[[Given], Words] = field(default=_nothing_else)
     """Additional settings from the rest of the command line. Those of the file take precedence."""
 
@@ -99,7 +100,8 @@ class FileVocabulary:
         if not isinstance(value, str) or key not in self.paths | self.models:
             return value
         path = os.path.normpath(folder / Path(value).expanduser())
-        if key in self.models and not value.startswith((".", "/", "~")) and not Path(path).exists():
+        named = key in self.models and not value.startswith((".", "/", "~")) and not value.endswith(SUFFIXES)
+        if named and not Path(path).exists():
             return value
         if key in self.models and not os.path.isabs(path) and not path.startswith(".") and not Path(path).exists():
             path = os.path.join(".", path)  # otherwise a missing folder looks like a hub id

@@ -6,10 +6,12 @@ import math
 from typing import Any
 
 from rlcore.config.adapters import Given
+from rlcore.data.files import SUFFIXES, data_files
+from rlcore.errors import DataError
 
 from rlcore_compat.file_vocabulary import FileVocabulary
 from rlcore_compat.tables import Refused, Several, Table, Words
-from rlcore_compat.trl_batches import DATASET, as_steps, processes_beside, steps, steps_of_epoch
+from rlcore_compat.trl_batches import DATASET, as_steps, dataset_place, processes_beside, steps, steps_of_epoch
 
 _AGGREGATIONS = {
     "grpo": "seq-mean-token-mean",
@@ -28,9 +30,18 @@ def learning_rate(value: Any, words: Words) -> Several:
 
 
 def dataset(value: Any, words: Words) -> Any:
-    if not isinstance(value, str) or not value.endswith((".json", ".jsonl")):
-        raise Refused("datasets are not downloaded: give a .json or .jsonl file")
-    return value
+    if not isinstance(value, str):
+        raise Refused("must be a file, or the name of a data set in the hub's cache")
+    name = dataset_place(value, words)
+    if not name.endswith(SUFFIXES):
+        try:
+            data_files(name, "train")
+        except DataError as error:
+            raise Refused(
+                f"data sets are not downloaded, and {error.message} ({error.found}): run hf download "
+                f"--repo-type dataset {value}, or give a .jsonl, .json or .parquet file"
+            ) from None
+    return name
 
 
 def _is_true(value: Any) -> bool:
@@ -153,8 +164,8 @@ TRL = Table("rlcore_compat:trl.toml", "GRPOConfig")
 """The keys of ``GRPOConfig``."""
 GRPO_FILE = FileVocabulary(
     name="TRL",
-    paths=frozenset({DATASET, "output_dir", "logging_dir"}),
-    models=frozenset({"model_name_or_path"}),
+    paths=frozenset({"output_dir", "logging_dir"}),
+    models=frozenset({DATASET, "model_name_or_path"}),
     beside=_beside,
     meanings=Table("rlcore_compat:trl.toml"),
 )

@@ -12,15 +12,14 @@ TRL's defaults are used for keys that are needed in a formula but not given.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from rlcore.config.adapters import Given
-from rlcore.json_files import read_text
+from rlcore.data.files import SUFFIXES, data_files, file_rows
+from rlcore.errors import RlcoreError
 
 from rlcore_compat.tables import Refused, Several, Words
 from rlcore_compat.vocabulary import foreign_value
@@ -152,17 +151,19 @@ def rows(words: Words, *, otherwise: str) -> int:
     files: Sequence[Any] = given if isinstance(given, list) else [given]
     if given is None or not all(isinstance(file, str) for file in files):
         raise Refused(f"counts passes over {name}: give that file, or {otherwise}")
-    return sum(_rows_of(Path(file), name, otherwise) for file in files)
-
-
-def _rows_of(path: Path, name: str, otherwise: str) -> int:
     try:
-        text = read_text(path)
-        found = json.loads(text) if path.suffix.lower() == ".json" else [x for x in text.split("\n") if x.strip()]
-    except FileNotFoundError:
-        raise Refused(f"cannot count the rows of {name}: there is no file {path}", of=name) from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise Refused(f"cannot count the rows of {path} ({error}): give {otherwise}", of=name) from None
-    if not isinstance(found, list) or not found:
-        raise Refused(f"{path} has no rows", of=name)
-    return len(found)
+        places = [dataset_place(file, words) for file in files]
+        count = sum(1 for place in places for file in data_files(place, "train") for _ in file_rows(file))
+    except RlcoreError as error:
+        found = ": ".join(filter(None, (getattr(error, name, None) for name in ("message", "found", "where"))))
+        raise Refused(f"cannot count the rows of {name} ({found}): give {otherwise}", of=name) from None
+    if not count:
+        raise Refused(f"{', '.join(places)} has no rows", of=name)
+    return count
+
+
+def dataset_place(name: str, words: Words) -> str:
+    """The file of ``dataset_name``, or the folder of ``dataset_config`` of a data set of the hub."""
+    config = words.get("dataset_config")
+    whole = name.endswith(SUFFIXES) or not isinstance(config, str) or config == "default"
+    return name if whole else f"{name}/{config}"

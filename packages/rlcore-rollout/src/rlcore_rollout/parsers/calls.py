@@ -44,6 +44,19 @@ def read_json(text: str, start: int) -> tuple[Any, int]:
         raise BadJson(str(error)) from None
 
 
+class JsonCalls:
+    """Calls whose arguments are a JSON object, which ends where its braces close, whatever its texts contain."""
+
+    opening = "{"
+
+    def end_of_call(self, text: str, start: int) -> int | None:
+        """Return the end of the object after its brace; None if it is not JSON."""
+        try:
+            return read_json(text, start - 1)[1]
+        except BadJson:
+            return None
+
+
 def call_of(value: Any, *, index: int, arguments_key: str = "arguments", expected: str) -> ToolCall:
     """Return the call that a JSON value describes, or a call with an ``error`` if the value is not a valid call."""
     if not isinstance(value, dict):

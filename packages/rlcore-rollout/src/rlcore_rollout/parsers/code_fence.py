@@ -42,6 +42,17 @@ class CodeFenceParser:
             position = end + 1
         return ("\n".join(kept).strip() if calls else text), tuple(calls)
 
+    opening = "```"
+
+    def end_of_call(self, text: str, start: int) -> int | None:
+        """Return the end of the block after its fence; None if it is no whole block of code to run."""
+        line = text[text.rfind("\n", 0, start) + 1 :].partition("\n")[0]
+        fence, language = _opening(line)
+        if not fence or language not in self.languages:
+            return None
+        end = text.find(f"\n{fence}", start)
+        return None if end < 0 else end + 1 + len(fence)
+
     def render(self, call: ToolCall) -> str:
         """Return the text of a call as the model should write it."""
         code = str((call.arguments or {}).get(self.argument, ""))

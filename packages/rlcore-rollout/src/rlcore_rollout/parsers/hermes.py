@@ -16,6 +16,8 @@ EXPECTED = f'{OPEN}{{"name": <tool name>, "arguments": {{...}}}}{CLOSE}'
 class HermesParser:
     """Parses every tagged call of a turn. JSON without the tags is text, so a JSON answer is not a call."""
 
+    opening = OPEN
+
     def parse(self, text: str) -> tuple[str, tuple[ToolCall, ...]]:
         """Return the text without the calls, and all calls in order. Unreadable calls have ``error`` set."""
         kept: list[str] = []
@@ -30,6 +32,11 @@ class HermesParser:
         if not calls:
             return text, ()
         return "\n".join(piece for piece in map(str.strip, kept) if piece), tuple(calls)
+
+    def end_of_call(self, text: str, start: int) -> int | None:
+        """Return the end of the whole call after an opening; None if it is not one."""
+        call, end = _read_call(text, start, 0)
+        return end if call.error is None else None
 
     def render(self, call: ToolCall) -> str:
         """Return the text of a call as the model should write it."""

@@ -6,14 +6,14 @@ import re
 
 from rlcore.types import ToolCall
 
-from rlcore_rollout.parsers.calls import BadJson, bad_call, call_of, read_json, to_json
+from rlcore_rollout.parsers.calls import BadJson, JsonCalls, bad_call, call_of, read_json, to_json
 
 TAG = "<|python_tag|>"
 EXPECTED = '{"name": <tool name>, "parameters": {...}}'
 _BEGINS_CALL = re.compile(r'\{\s*"(?:name|type|parameters)"')
 
 
-class Llama3JsonParser:
+class Llama3JsonParser(JsonCalls):
     """Parses turns that begin like ``{"name":`` or with ``<|python_tag|>``.
 
     Their calls are separated by ``;`` or white space. Every other turn is text, including JSON of another shape.

@@ -23,9 +23,11 @@ _ID = re.compile(r"[A-Za-z0-9]{9}")
 class MistralParser:
     """Parses every tagged list of calls outside the reasoning. Text before the first tag is the content."""
 
+    opening = TAG
+
     def parse(self, text: str) -> tuple[str, tuple[ToolCall, ...]]:
         """Return the text without the calls, and all calls in order. Unreadable calls have ``error`` set."""
-        text = without_thoughts(text, *THOUGHTS)
+        text = without_thoughts(text, *THOUGHTS, calls=self)
         kept: list[str] = []
         calls: list[ToolCall] = []
         position = unreadable = 0
@@ -38,6 +40,11 @@ class MistralParser:
         if not calls:
             return text, ()
         return "\n".join(piece for piece in map(str.strip, kept) if piece), _with_distinct_ids(calls)
+
+    def end_of_call(self, text: str, start: int) -> int | None:
+        """Return the end of the whole call after an opening; None if it is not one."""
+        calls, end = _read(text, start, 0)
+        return end if all(call.error is None for call in calls) else None
 
     def render(self, call: ToolCall) -> str:
         """Return the text of a call as the model should write it."""

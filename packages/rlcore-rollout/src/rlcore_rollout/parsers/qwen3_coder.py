@@ -17,6 +17,8 @@ from rlcore_rollout.parsers.calls import BadJson, bad_call, call_id, read_json, 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 FUNCTION, END = "<function=", "</function>"
 PARAMETER, VALUE_END = "<parameter=", "</parameter>"
+_VALUE_END = re.compile(rf"{VALUE_END}(?=\s{{0,64}}(?:{END}|{PARAMETER}))")
+"""The end of a value with what must follow it: code in a value may contain the tag itself."""
 EXPECTED = f"{OPEN}{FUNCTION}<tool name>>{PARAMETER}<name>><value>{VALUE_END}...{END}{CLOSE}"
 MOST_UNREADABLE = 32
 """Maximum number of unreadable calls in a turn. The rest of the turn is left as text."""
@@ -26,6 +28,8 @@ _TAG = re.compile(re.escape(OPEN) + r"\s{0,64}$")
 
 class Qwen3CoderParser:
     """Parses every ``<function=NAME>`` of a turn, with or without the tags ``<tool_call>`` around it."""
+
+    opening = FUNCTION
 
     def parse(self, text: str) -> tuple[str, tuple[ToolCall, ...]]:
         """Return the text without the calls, and all calls in order. Unreadable calls have ``error`` set."""
@@ -49,6 +53,11 @@ class Qwen3CoderParser:
             return text, ()
         return "\n".join(piece for piece in map(str.strip, kept) if piece), tuple(calls)
 
+    def end_of_call(self, text: str, start: int) -> int | None:
+        """Return the end of the whole call after an opening; None if it is not one."""
+        call, end = _read_call(text, start, 0)
+        return end if call.error is None else None
+
     def render(self, call: ToolCall) -> str:
         """Return the text of a call as the model should write it."""
         values = "".join(
@@ -58,9 +67,16 @@ class Qwen3CoderParser:
 
 
 def _read_call(text: str, start: int, index: int) -> tuple[ToolCall, int]:
-    """Parse the call after ``<function=``. Returns it with the position where the text continues."""
+    """Parse the call after ``<function=``. Returns it with the position where the text continues.
+
+    A whole call may contain the tags of calls in its values. One that is not whole ends before the next one.
+    """
+    call, end = _read_until(text, start, index, len(text))
     following = text.find(FUNCTION, start)
-    limit = len(text) if following < 0 else following  # a call ends before the next one
+    return (call, end) if call.error is None or following < 0 else _read_until(text, start, index, following)
+
+
+def _read_until(text: str, start: int, index: int, limit: int) -> tuple[ToolCall, int]:
     name, position = _tag_name(text, start, limit)
     if name is None:
         return bad_call("the name of the tool is missing", index=index, expected=EXPECTED), limit
@@ -78,7 +94,8 @@ def _read_call(text: str, start: int, index: int) -> tuple[ToolCall, int]:
         if not text.startswith(PARAMETER, position):
             return bad(f"{END} is missing" if position == limit else f"there is text outside {PARAMETER}...>", limit)
         key, position = _tag_name(text, position + len(PARAMETER), limit)
-        end = -1 if key is None else text.find(VALUE_END, position, limit)
+        found = None if key is None else _VALUE_END.search(text, position, limit)
+        end = -1 if key is None else found.start() if found else text.find(VALUE_END, position, limit)
         if key is None or end < 0:
             return bad(f"{VALUE_END} is missing", limit)
         written = text[position:end].removeprefix("\n").removesuffix("\n")

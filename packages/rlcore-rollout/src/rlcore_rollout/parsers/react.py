@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from rlcore.types import ToolCall
 
-from rlcore_rollout.parsers.calls import BadJson, bad_call, call_id, kind_of, read_json, to_json
+from rlcore_rollout.parsers.calls import BadJson, JsonCalls, bad_call, call_id, kind_of, read_json, to_json
 
 EXPECTED = 'a line "Action: <tool name>" and a line "Action Input: {...}" with the arguments as a JSON object'
 _ACTION, _INPUTS = "action:", ("action input:", "input:")
 _ENDS_INPUT = (_ACTION, *_INPUTS, "thought:", "observation:", "final answer:")
 
 
-class ReactParser:
+class ReactParser(JsonCalls):
     """Parses every action of a turn. The input may span several lines, up to the next label. Other lines are text."""
 
     def parse(self, text: str) -> tuple[str, tuple[ToolCall, ...]]:
