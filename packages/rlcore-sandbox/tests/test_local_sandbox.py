@@ -408,3 +408,26 @@ def test_a_session_leaves_no_descriptors_and_files(sandbox: LocalSandbox) -> Non
     before = len(os.listdir("/proc/self/fd"))
     results(sandbox, "open('file', 'w').write('x'); import os; os.makedirs('a/b'); os.chmod('a', 0)")
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+SHARED = (
+    "import multiprocessing\nmultiprocessing.Pool(2).map(abs, [-1, -2])",
+    "import multiprocessing\nmultiprocessing.Queue()",
+    "import multiprocessing\nmultiprocessing.Value('i', 3)",
+    "import multiprocessing.shared_memory\nmultiprocessing.shared_memory.SharedMemory(create=True, size=10)",
+    "import concurrent.futures\nlist(concurrent.futures.ProcessPoolExecutor(2).map(abs, [-1]))",
+)
+
+
+@pytest.mark.parametrize("backend", ["namespaces", "landlock"])
+def test_processes_with_shared_memory_are_refused_by_name(backend: Any) -> None:
+    sandbox = LocalSandbox(backend, LIMITS)
+    try:
+        found = results(sandbox, *SHARED, "1 + 1")
+    finally:
+        asyncio.run(sandbox.close())
+    assert [result.status for result in found] == ["error"] * len(SHARED) + ["ok"]
+    for result in found[:-1]:
+        assert "multiprocessing" in result.error
+        assert "is not allowed in this sandbox" in result.error
+        assert "use threads" in result.error

@@ -35,6 +35,7 @@ from rlcore_sandbox import isolation
 from rlcore_sandbox.inside import processes, session
 from rlcore_sandbox.inside.figures import preload
 from rlcore_sandbox.inside.frames import encode
+from rlcore_sandbox.inside.refused import explain_refusals
 from rlcore_sandbox.isolation.limits import INTERVAL_S
 
 PRELOADED = (
@@ -45,6 +46,7 @@ PRELOADED = (
     "itertools",
     "json",
     "math",
+    "multiprocessing.heap",
     "random",
     "re",
     "statistics",
@@ -207,6 +209,7 @@ class Zygote:
             os.environ.clear()
             os.environ.update(environment(scratch))
             tempfile.tempdir = None
+            explain_refusals()
             self._prepared.enter(scratch)
             os.chdir(scratch)
         except BaseException as error:
