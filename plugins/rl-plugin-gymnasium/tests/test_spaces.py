@@ -50,6 +50,12 @@ def test_the_last_name_in_a_text_is_the_action(text: str, action: int) -> None:
     assert Actions(spaces.Discrete(4), ["left", "down", "right", "up"]).parse(text) == action
 
 
+@pytest.mark.parametrize("text", ["Move forward", "move  forward", "move\nforward", "I move.\nMOVE\t forward!"])
+def test_any_white_space_separates_the_words_of_a_name(text: str) -> None:
+    for names in (["move", "move forward"], ["move", " Move  forward"]):
+        assert Actions(spaces.Discrete(2), names).parse(text) == 1
+
+
 @pytest.mark.parametrize("text", ["", "leftmost", "up-left!", "4", "\ud800", "x" * 100_000])
 def test_a_text_without_a_name_is_no_action(text: str) -> None:
     with pytest.raises(InvalidAction, match="left, up"):

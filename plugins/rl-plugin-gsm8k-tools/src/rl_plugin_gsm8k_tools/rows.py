@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,9 @@ QUESTION_NAMES = ("question", "prompt", "problem", "instruction")
 FORMS = ("messages", "conversations", "prompt")
 """Fields with messages, as others write them."""
 ROLES = ("system", "user", "assistant", "tool")
+
+_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
+_COMMA = re.compile(r"\d\s?,\s?\d")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +104,11 @@ def _row(value: object, where: str) -> Row:
     if isinstance(answer, float) and not math.isfinite(answer):
         raise DataError("the field 'answer' must be a finite number", found=_short(answer), where=where)
     if isinstance(answer, str) and (final := FINAL.search(answer)) is not None:
-        fields = {**fields, "answer": final[1].replace(",", ""), "solution": answer}
+        number = _THOUSANDS.sub(lambda match: match[0].replace(",", ""), final[1])
+        if _COMMA.search(number):
+            reason, fix = "a comma in a number must separate thousands", "write 2.5 or 2500"
+            raise DataError(f"{reason}, in the field 'answer'", found=_short(answer[-40:]), where=where, fix=fix)
+        fields = {**fields, "answer": number, "solution": answer}
     elif isinstance(answer, str) and "####" in answer:
         raise DataError("the field 'answer' has no number after '####'", found=_short(answer[-40:]), where=where)
     return Row(messages=messages, fields=fields, mapping=mapping)

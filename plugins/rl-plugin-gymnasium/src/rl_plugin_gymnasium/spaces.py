@@ -84,7 +84,7 @@ class Actions:
     """The actions of a space as text.
 
     - Discrete: one action. The last name (or number) in the text counts, so that a model can think before it acts.
-      Names are compared without case.
+      Names are compared without case, and any white space separates their words.
     - MultiDiscrete with one dimension: as many numbers as it has parts, the last ones in the text.
     - Text: the whole text without surrounding spaces.
 
@@ -104,16 +104,20 @@ class Actions:
         self._parts = 0
         if isinstance(space, spaces.Discrete):
             first, count = int(space.start), int(space.n)
-            if names and (len(names) != count or len({name.lower() for name in names}) != count or "" in names):
+            if names and (
+                len(names) != count or len({_spaced(name) for name in names}) != count or "" in map(_spaced, names)
+            ):
                 raise UserError(
                     f"data.actions needs {count} different names",
                     found=", ".join(names),
                     fix=f"name the actions {first} to {first + count - 1} in this order, or remove data.actions",
                 )
             shown = list(names) or [str(first + number) for number in range(count)]
-            self._values = {name.lower(): first + number for number, name in enumerate(shown)}
+            self._values = {_spaced(name): first + number for number, name in enumerate(shown)}
             self.valid = f"one of these actions: {', '.join(shown)}"
-            longest_first = sorted(map(re.escape, self._values), key=len, reverse=True)
+            longest_first = [
+                r"\s+".join(map(re.escape, name.split())) for name in sorted(self._values, key=len, reverse=True)
+            ]
             self._pattern = re.compile(rf"{_BEFORE}(?:{'|'.join(longest_first)}){_AFTER}")
             return
         if names:
@@ -149,7 +153,7 @@ class Actions:
         if self._values:
             found = self._pattern.findall(text.lower())
             if found:
-                return self._values[found[-1]]
+                return self._values[_spaced(found[-1])]
         elif self._parts:
             import numpy as np
 
@@ -165,6 +169,10 @@ class Actions:
         if self._values:
             return next(name for name, value in self._values.items() if value == action)
         return " ".join(map(str, action.tolist())) if self._parts else str(action)
+
+
+def _spaced(name: str) -> str:
+    return " ".join(name.lower().split())
 
 
 __all__ = ["Actions", "InvalidAction", "check_observation_space", "observation_text"]
