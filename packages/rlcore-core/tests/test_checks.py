@@ -10,7 +10,7 @@ from rlcore.checks import failure, is_set, raise_failures, setting, unread, warn
 from rlcore.config.layers import values_layer
 from rlcore.config.messages import ProblemsError
 from rlcore.doctor import recipe_findings
-from rlcore.errors import PluginError
+from rlcore.errors import NotInstalledError, PluginError
 from rlcore.plugins.registry import Registry
 from rlcore.session.checks import check_run
 from rlcore.session.session import RunSession
@@ -79,6 +79,19 @@ def test_conflicts_of_several_components_are_reported_together(toy: Any) -> None
     with pytest.raises(ProblemsError) as raised:
         check_run(session(rollout={"engine": "remote"}, model={"path": "builtin:tiny", "quantization": "nf4"}))
     assert [one.path for one in raised.value.problems] == ["rollout.engine", "model.quantization"]
+
+
+def test_missing_packages_hide_no_conflict_and_no_missing_file(toy: Any) -> None:
+    broken = {"rollout": {"engine": "absent"}, "data": {"id": "toy", "train": "absent.jsonl"}}
+    with pytest.raises(ProblemsError) as raised:
+        check_run(session(**broken, model={"path": "builtin:tiny", "quantization": "nf4"}))
+    problems = raised.value.problems
+    assert [one.kind for one in problems] == ["not installed", "bad value", "bad value"]
+    told = [("no-such-distribution-here", "pip install"), ("quantization", "none"), ("absent.jsonl", "prepare toy")]
+    for problem, texts in zip(problems, told, strict=True):
+        assert all(text in str(problem) for text in texts), str(problem)
+    with pytest.raises(NotInstalledError):  # alone, it is the error of a missing package
+        check_run(session(rollout={"engine": "absent"}))
 
 
 CHECK = "def look_at(run):\n    {}"

@@ -34,11 +34,15 @@ class Finding:
     """The dotted key of the configuration that it is about, such as ``rollout.group_size``."""
     value: str = ""
     """The part of its value that is wrong; empty for the whole value."""
+    kind: str = "bad value"
+    """The kind of a failure, as in `rlcore.config.messages.Problem`."""
+    where: str = ""
+    """File and line, if the value of the key does not say it."""
 
 
-def failure(key: str, text: str, fix: str = "", *, value: str = "") -> Finding:
+def failure(key: str, text: str, fix: str = "", *, value: str = "", kind: str = "bad value") -> Finding:
     """A finding about a key that rejects a run."""
-    return Finding(status="fail", key=key, text=text, fix=fix, value=value)
+    return Finding(status="fail", key=key, text=text, fix=fix, value=value, kind=kind)
 
 
 def warning(text: str, key: str = "") -> Finding:
@@ -75,7 +79,7 @@ def unread(resolved: Resolved, table: str, keys: Iterable[str], text: str, fix: 
     return (failure(path, text, fix) for path in paths if is_set(resolved, path))
 
 
-def raise_failures(resolved: Resolved, findings: Iterable[Finding], *, kind: str = "bad value") -> list[str]:
+def raise_failures(resolved: Resolved, findings: Iterable[Finding]) -> list[str]:
     """Raise the failures among findings as one error, or return the texts of the other findings.
 
     Raises:
@@ -89,10 +93,10 @@ def raise_failures(resolved: Resolved, findings: Iterable[Finding], *, kind: str
         value, _ = setting(resolved, one.key)
         problems.append(
             Problem(
-                kind=kind,
+                kind=one.kind,
                 path=one.key,
                 value=one.value or (None if value is None or isinstance(value, BaseModel) else str(value)),
-                origin=_origin(resolved, tuple(one.key.split("."))),
+                origin=one.where or _origin(resolved, tuple(one.key.split("."))),
                 reason=f"{one.text}\nfix: {one.fix}" if one.fix else one.text,
             )
         )
@@ -119,7 +123,7 @@ def findings_of(answer: object) -> list[Finding]:
     for found in findings:
         if not isinstance(found, Finding):
             raise TypeError(f"it returned {value_text(found)}, expected Finding objects")
-        texts = (found.text, found.fix, found.key, found.value)
+        texts = (found.text, found.fix, found.key, found.value, found.kind, found.where)
         if found.status not in get_args(Status) or not all(isinstance(text, str) for text in texts):
             raise TypeError(f"it returned a Finding with a field of the wrong type: {value_text(found)}")
     return findings

@@ -42,28 +42,45 @@ def check_run(run: RunSession, *, split: str = "evaluation") -> list[str]:
     return raise_failures(run.resolved, run_findings(run, split=split))
 
 
-def run_findings(run: RunSession, *, split: str = "evaluation") -> Iterator[Finding]:
-    """What the checks of a run find. A stage that finds a failure is the last one. Raises `UserError` as `check_run`.
+def run_findings(run: RunSession, *, split: str = "evaluation") -> list[Finding]:
+    """What the checks of a run find. Missing packages, conflicts and unusable files are reported together.
 
     Args:
         run: a run, or an evaluation
         split: the split of an evaluation
+
+    Raises:
+        UserError: as `check_run`, if it is the only failure.
     """
     splits = ["train", *(["evaluation"] if run.config.evaluation.every else [])] if run.trains else [split]
-    _check_installed(run)
-    _check_ids(run)
-    stages: tuple[Callable[[], Iterable[Finding]], ...] = (
-        lambda: _settings(run),
-        lambda: _components(run),
-        lambda: _tasks(run, splits),
-        lambda: _task_contents(run, splits),
-        lambda: _training(run) if run.trains else (),
+    missing = _missing_packages(run)
+    found: list[Finding] = []
+    errors: list[tuple[UserError, str]] = []
+    stages: tuple[tuple[str, Callable[[], Iterable[Finding]], bool], ...] = (
+        ("run", lambda: _ids(run), True),
+        ("run", lambda: _settings(run), True),
+        ("environment", lambda: _components(run), True),
+        ("data", lambda: _tasks(run, splits), True),
+        ("data", lambda: _task_contents(run, splits), False),
+        ("trainer", lambda: _training(run) if run.trains else (), False),
     )
-    for stage in stages:
-        found = list(stage())
-        yield from found
-        if any(one.status == "fail" for one in found):
-            return
+    for key, stage, is_independent in stages:
+        if (errors or any(one.status == "fail" for one in found)) and not is_independent:
+            break
+        try:
+            found.extend(stage())
+        except NotInstalledError as error:
+            errors += [(error, key)] if missing is None else []
+        except UserError as error:
+            errors.append((error, key))
+    failed = any(one.status == "fail" for one in found)
+    if missing is not None and not failed and not errors:
+        raise missing
+    if missing is None and not failed and len(errors) == 1:
+        raise errors[0][0]
+    if missing is not None:
+        found.insert(0, replace(failure_of(missing, "run"), kind="not installed", where="the components of the run"))
+    return found + [replace(failure_of(error, key), where=error.where or "") for error, key in errors]
 
 
 def _settings(run: RunSession) -> Iterator[Finding]:
@@ -246,7 +263,8 @@ def _check_rewards(run: RunSession, split: str) -> None:
                 raise DataError(error.message, found=error.found, where=where, fix=error.fix) from None
 
 
-def _check_installed(run: RunSession) -> None:
+def _missing_packages(run: RunSession) -> NotInstalledError | None:
+    """The packages that the components need and that are missing, with one command that installs them."""
     config = run.config
     parts = [("engine", config.rollout.engine), ("sampler", config.sampler.id)]
     parts += [("reward", table.id) for table in config.reward]
@@ -271,12 +289,13 @@ def _check_installed(run: RunSession) -> None:
             if len(found) == len(choices):
                 missing[choices[0]] = f"the {kind} {id!r} needs {choices[0]}: {found[0]}"
                 advice |= {spec.advice: None} if spec.advice else {}
-    if missing:
-        first, *rest = missing.values()
-        raise NotInstalledError(first, found="; ".join(rest) or None, fix="\n".join([pip_line(list(missing)), *advice]))
+    if not missing:
+        return None
+    first, *rest = missing.values()
+    return NotInstalledError(first, found="; ".join(rest) or None, fix="\n".join([pip_line(list(missing)), *advice]))
 
 
-def _check_ids(run: RunSession) -> None:
+def _ids(run: RunSession) -> Iterator[Finding]:
     """Ids in component tables by convention: tools, chat format, parser, advantage, loss and observers."""
     names: list[tuple[str, object, KeyPath]] = []
     for environment in run.environments:
@@ -290,15 +309,13 @@ def _check_ids(run: RunSession) -> None:
         names.append((kind, getattr(algorithm, kind, None), ("algorithm", kind)))
     if run.trains:
         names += [("observer", id, ("observers", str(index))) for index, id in enumerate(run.config.observers)]
-    found = []
     for kind, id, path in names:
         if not isinstance(id, str) or id == "auto":
             continue
         try:
             _look_up(run, kind, id)
         except UserError as error:
-            found.append(failure(".".join(path), str(error), value=repr(id)))
-    raise_failures(run.resolved, found, kind="not found")
+            yield failure(".".join(path), str(error), value=repr(id), kind="not found")
 
 
 def _look_up(run: RunSession, kind: str, id: str) -> None:

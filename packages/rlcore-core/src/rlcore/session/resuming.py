@@ -39,8 +39,8 @@ def check_unchanged(before: Layer, resolved: Resolved) -> None:
             continue
         recorded = f"the value of this run is {toml_value(old)}" if old is not None else "it is not set in this run"
         reason, fix = f"a resumed run cannot change this key; {recorded}", "remove it, or start a new run"
-        found.append(failure(".".join(path), reason, fix, value=toml_value(new)))
-    raise_failures(resolved, found, kind="refused")
+        found.append(failure(".".join(path), reason, fix, value=toml_value(new), kind="refused"))
+    raise_failures(resolved, found)
 
 
 def resumed_lines(found: Resumption) -> Iterator[str]:
