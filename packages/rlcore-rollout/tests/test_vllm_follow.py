@@ -70,3 +70,45 @@ def test_child_ends_with_a_parent_killed_at_any_time(delay_s: float | None, tmp_
     for one in left:
         os.kill(one, signal.SIGKILL)
     assert left == []
+
+
+OBEYS = """
+import multiprocessing, os, signal, sys, time
+from rlcore_rollout.engines.vllm.parent_death import children_follow
+
+def child(pipe, handles):
+    if handles:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
+    pipe.send("ready")
+    pipe.poll(1000)
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    with children_follow():
+        process = context.Process(target=child, args=(there, "handles" in sys.argv))
+        process.start()
+    assert here.recv() == "ready"
+    print(process.pid, flush=True)
+    sys.stdin.readline()
+    assert process.is_alive()
+    process.terminate()
+    process.join(20)
+    print(process.exitcode, flush=True)
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "sigwaitinfo"), reason="needs sigwaitinfo")
+@pytest.mark.parametrize(("how", "status"), [("handles", 7), ("default", -signal.SIGKILL)])
+def test_child_stops_only_for_its_parent(how: str, status: int, tmp_path: Path) -> None:
+    script = tmp_path / "parent.py"
+    script.write_text(OBEYS, encoding="utf-8")
+    command, pipe = [sys.executable, str(script), how], subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+            os.kill(child, number)  # as Slurm does
+            time.sleep(0.1)
+        out, _ = process.communicate("\n", timeout=60)
+    assert int(out) == status
