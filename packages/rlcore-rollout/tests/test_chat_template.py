@@ -106,9 +106,8 @@ def test_tokens_equal_those_of_transformers(family: str, make: Make) -> None:
         assert chat.prompt(messages[:-1], tools) == list(expected)
         whole = list(reference.apply_chat_template(shown, **asked))
         ids, mask = chat.conversation(messages, tools)
-        assert ids == whole[: len(ids)]
+        assert ids == whole
         assert len(ids) == len(mask)
-        assert reference.decode(whole[len(ids) :]).strip() in ("", TEMPLATES[family][2])
 
 
 @pytest.mark.parametrize("kind", ["swallowing", "metaspace"])
@@ -158,7 +157,8 @@ def test_rollouts_have_the_tokens_of_conversations(family: str, make: Make) -> N
             rollout += completion
             if following < len(messages):
                 rollout += chat.observation(messages[place + 1 : following], completion)
-        assert rollout == ids
+        assert rollout == ids[: len(rollout)]
+        assert not any(mask[len(rollout) :])  # what the template writes after the last turn
 
 
 @pytest.mark.parametrize("family", TOOLED)

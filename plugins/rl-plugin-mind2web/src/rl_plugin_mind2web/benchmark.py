@@ -1,11 +1,12 @@
-"""Mind2Web as environments, rewards and evaluations see it, with the official metrics.
+"""Mind2Web as environments, rewards and evaluations see it, with the metrics of SeeClick's and Mind2Web's programs.
 
 | Measure | Steps | |
 |---|---|---|
 | ``element`` | all | the point is in the box of the target |
-| ``operation_f1`` | all | F1 of the words of the operation |
+| ``operation_f1`` | all | F1 of the words of the operation, as in SeeClick |
 | ``step`` | all | the right element, and an operation F1 of 1 |
 | ``click_f1``, ``type_f1``, ``select_f1`` | with this operation | its operation F1 |
+| ``plain_f1``, ``plain_step`` | all | ``operation_f1`` and ``step`` without words of punctuation, as in Mind2Web |
 | ``format``, ``readable`` | all | the strict grammar; an action that can be read |
 """
 
@@ -86,6 +87,8 @@ def _measures(answer: ParsedAnswer, step: GuiStep) -> Metrics:
         "operation_f1": found.operation_f1,
         "step": float(found.step),
         f"{step.action.name.lower()}_f1": found.operation_f1,
+        "plain_f1": found.plain_f1,
+        "plain_step": float(found.element and found.plain_f1 == 1),
         "format": float(answer.strict),
         "readable": float(answer.action is not None),
     }

@@ -1,7 +1,12 @@
-"""The official comparison of actions of Mind2Web (Deng et al., 2023, arXiv 2306.06070, section 4.1)."""
+"""The comparison of actions of Mind2Web (Deng et al., 2023, arXiv 2306.06070, section 4.1) as SeeClick computes it.
+
+SeeClick (Cheng et al., 2024, arXiv 2401.10935) compares the words of two operations as they are. The program of
+Mind2Web itself first drops words that are one punctuation mark, which `Match.plain_f1` does.
+"""
 
 from __future__ import annotations
 
+import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,7 +28,9 @@ class Match:
     element: bool
     """Whether the point is in the box of the target."""
     operation_f1: float
-    """F1 of the tokens of the operations."""
+    """F1 of the words of the operations, as SeeClick computes it."""
+    plain_f1: float
+    """The same without words that are one punctuation mark, as Mind2Web's own program computes it."""
 
     @property
     def step(self) -> bool:
@@ -34,9 +41,13 @@ class Match:
 def match(action: Action | None, step: GuiStep) -> Match:
     """Compare a predicted action with the recorded one. None stands for an answer without a readable action."""
     if action is None:
-        return Match(element=False, operation_f1=0.0)
-    f1 = token_f1(operation(action), operation(step.action))
-    return Match(element=_in_a_box(action.position, step.boxes), operation_f1=f1)
+        return Match(element=False, operation_f1=0.0, plain_f1=0.0)
+    texts = operation(action), operation(step.action)
+    return Match(
+        element=_in_a_box(action.position, step.boxes),
+        operation_f1=token_f1(*texts),
+        plain_f1=token_f1(*texts, ignored=string.punctuation),
+    )
 
 
 def operation(action: Action) -> str:
@@ -45,9 +56,9 @@ def operation(action: Action) -> str:
     return number if action.name == CLICK else f"{number} {(action.value or '').lower()}"
 
 
-def token_f1(one: str, other: str) -> float:
-    """F1 of the sets of words of two texts: 1 if both are empty, 0 if one is."""
-    predicted, expected = set(one.split()), set(other.split())
+def token_f1(one: str, other: str, *, ignored: str = "") -> float:
+    """F1 of the sets of words of two texts, without words of one ignored character: 1 for two empty sets, 0 for one."""
+    predicted, expected = set(one.split()) - set(ignored), set(other.split()) - set(ignored)
     if not predicted or not expected:
         return float(predicted == expected)
     common = len(predicted & expected)

@@ -162,6 +162,7 @@ class AdversarialConfig(ExplorerConfig):
     warmup_steps: Annotated[int, Field(ge=0, le=LARGEST)] = 1000
     """Steps of the environments, all together, that are collected with random actions before the explorer learns."""
     collapse_error: NonNegative = 0.1
-    """Error of the world model, relative to copying the last frame, below which the explorer is not updated."""
+    """Error of the world model, relative to copying the last frame, below which the explorer is not updated. The
+    published guard sets the reward to 0 below an absolute error of 0.01."""
     probe: Size = 4
     """Number of episodes of the fixed probe set, whose actions are random and held for several steps."""

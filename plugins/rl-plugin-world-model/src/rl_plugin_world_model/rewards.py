@@ -44,7 +44,10 @@ def wm_uncertainty(round: Round) -> Tensor:
 
 
 def learning_progress(round: Round) -> Tensor:
-    """Return by how much training reduced the error: it pays for what can be learnt, and not for noise."""
+    """Return by how much training reduced the error: it pays for what can be learnt, and not for noise.
+
+    The published term is another one: the error of a step minus that of the next step, before training.
+    """
     return round.error_BT - round.later_error_BT
 
 

@@ -108,6 +108,8 @@ class TemplateFormat(CompletionReader):
     ) -> tuple[list[int], list[bool]]:
         """A complete demonstration as ids [T] and loss mask [T], true on the assistant's turns and their end tokens.
 
+        The ids are those of the whole rendering, with what the template writes after the last turn.
+
         Raises:
             UserError: the template renders an earlier part of this conversation differently, or cannot show its tools.
         """
@@ -129,9 +131,8 @@ class TemplateFormat(CompletionReader):
             blocks.append(Block(tuple(self._template.pieces(header[len(done) :])), sampled=False))
             blocks.append(Block(tuple(self._template.pieces(turn[len(header) :])), sampled=True))
             done = turn
-        if not messages or messages[-1].role != "assistant":
-            whole = self._continued(done, messages, tools, header=False)
-            blocks.append(Block(tuple(self._template.pieces(whole[len(done) :])), sampled=False))
+        whole = self._continued(done, messages, tools, header=False)
+        blocks.append(Block(tuple(self._template.pieces(whole[len(done) :])), sampled=False))
         found = self._renderer.encode_blocks(blocks)
         return found.ids, found.mask
 
