@@ -1,6 +1,7 @@
-"""Draw the accuracy of finished runs by step as an SVG: ``draw_curve.py OUT.svg [LABEL=]RUN...``.
+"""Draw the accuracy of finished runs by step as an SVG: ``draw_curve.py OUT.svg TITLE AXIS LABEL=RUN...``.
 
-Each run is a line. Runs with the same label (seeds of an experiment) share a colour.
+Each run is a line. Runs with the same label (seeds of an experiment) share a colour. The label of a control begins with
+``control:``, and its lines are dashed. Every curve needs one.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import sys
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 720, 320, 56, 24, 16, 44
+WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 720, 344, 76, 48, 16, 44
+CONTROL = "control:"
 COLOURS = ("#2563eb", "#dc2626", "#ca8a04", "#16a34a")
 
 
@@ -20,8 +22,15 @@ def points(run: Path) -> list[tuple[int, float]]:
     return [(row["step"], row["evaluation/accuracy"]) for row in rows if "evaluation/accuracy" in row]
 
 
-def draw(series: list[tuple[str, list[tuple[int, float]]]]) -> str:
-    """The SVG of all series, with one legend entry per label."""
+def draw(title: str, axis: str, series: list[tuple[str, list[tuple[int, float]]]]) -> str:
+    """The SVG of all series, with one legend entry per label.
+
+    Args:
+        title: of the picture
+        axis: the name of the vertical axis
+        series: label, and step and value of each point
+    """
+    assert any(label.startswith(CONTROL) for label, _ in series), "a curve needs its control"
     last = max(step for _, line in series for step, _ in line)
 
     def place(step: float, accuracy: float) -> str:
@@ -32,6 +41,9 @@ def draw(series: list[tuple[str, list[tuple[int, float]]]]) -> str:
     rows = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-size="13">',
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/><g font-family="sans-serif">',
+        f'<text x="{LEFT}" y="26" font-size="16" font-weight="600" fill="#111827">{escape(title)}</text>',
+        f'<text transform="translate(18 {(TOP + HEIGHT - BOTTOM) / 2}) rotate(-90)" text-anchor="middle" '
+        f'fill="#374151">{escape(axis)}</text>',
     ]
     for tenths in range(0, 11, 2):
         x, y = place(0, tenths / 10).split(",")
@@ -43,12 +55,13 @@ def draw(series: list[tuple[str, list[tuple[int, float]]]]) -> str:
     for label, line in series:
         colour = COLOURS[labels.index(label) % len(COLOURS)]
         path = " ".join(place(*point) for point in line)
-        rows.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2.5"/>')
+        rows.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2.5"{_dashes(label)}/>')
     for i, label in enumerate(labels):
         y = TOP + 110 + 18 * i
         colour = COLOURS[i % len(COLOURS)]
         rows.append(
-            f'<line x1="{WIDTH - 260}" x2="{WIDTH - 236}" y1="{y}" y2="{y}" stroke="{colour}" stroke-width="2.5"/>'
+            f'<line x1="{WIDTH - 260}" x2="{WIDTH - 236}" y1="{y}" y2="{y}" stroke="{colour}" '
+            f'stroke-width="2.5"{_dashes(label)}/>'
         )
         rows.append(f'<text x="{WIDTH - 230}" y="{y + 4}" fill="#111827">{escape(label)}</text>')
     middle = (WIDTH + LEFT - RIGHT) / 2
@@ -56,7 +69,11 @@ def draw(series: list[tuple[str, list[tuple[int, float]]]]) -> str:
     return "\n".join([*rows, "</g></svg>"]) + "\n"
 
 
+def _dashes(label: str) -> str:
+    return ' stroke-dasharray="6 4"' if label.startswith(CONTROL) else ""
+
+
 if __name__ == "__main__":
-    out, *named = sys.argv[1:]
-    pairs = [name.rsplit("=", 1) if "=" in name else ("accuracy", name) for name in named]
-    Path(out).write_text(draw([(label, points(Path(run))) for label, run in pairs]), encoding="utf-8")
+    out, title, axis, *named = sys.argv[1:]
+    pairs = [name.rsplit("=", 1) for name in named]
+    Path(out).write_text(draw(title, axis, [(label, points(Path(run))) for label, run in pairs]), encoding="utf-8")
