@@ -40,10 +40,22 @@ def test_choice_depends_on_the_seed_and_not_on_the_order() -> None:
     assert hold_out(episodes(), 100, seed=1) != held
 
 
-@pytest.mark.parametrize("data", [[("a", "x", 4)], [("a", "x", 4), ("b", "x", 4)], []])
-def test_subset_without_a_remainder_is_rejected(data: list[Episode]) -> None:
-    with pytest.raises(DataError, match="both have episodes"):
-        hold_out(data, 300, seed=0)
+@pytest.mark.parametrize(
+    ("data", "size"),
+    [
+        *(([("a", "x", 4)], 1), ([("a", "x", 4)], 300), ([], 1), ([("a", "x", 40), ("b", "y", 50)], 1)),
+        *(([("a", "x", 4), ("b", "x", 4)], 300), ([("a", "x", 1), ("b", "y", 900)], 500)),
+    ],
+)
+def test_subset_without_a_remainder_is_rejected_with_a_fix_that_works(data: list[Episode], size: int) -> None:
+    with pytest.raises(DataError, match="both have episodes") as caught:
+        hold_out(data, size, seed=0)
+    fix = str(caught.value.fix)
+    if len(data) < 2:
+        assert "subset_size=" not in fix
+        assert fix.startswith("add episodes")
+    else:
+        assert hold_out(data, int(fix.split("subset_size=")[1].split(",")[0]), seed=0)
 
 
 def test_episodes_without_rows_are_not_held_out() -> None:

@@ -6,7 +6,11 @@ import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 
+from rlcore.console.wording import counted
 from rlcore.errors import DataError
+
+STEPS = 100
+"""Sizes that are tried for the fix of an error."""
 
 
 def hold_out(episodes: Iterable[tuple[str, str, int]], rows: int, *, seed: int) -> set[str]:
@@ -30,22 +34,33 @@ def hold_out(episodes: Iterable[tuple[str, str, int]], rows: int, *, seed: int) 
     for id, stratum in stratum_of.items():
         if rows_of[id]:
             strata[stratum].append(id)
-    held: set[str] = set()
-    quota, total = 0.0, rows_of.total()
-    for stratum, ids in sorted(strata.items()):
-        quota += rows * rows_in[stratum] / total  # what the strata before could not reach is carried over
-        for id in sorted(ids, key=lambda id: _priority(id, seed)):
-            if quota < rows_of[id] / 2:
-                break
-            quota -= rows_of[id]
-            held.add(id)
-    if not held or sum(rows_of[id] for id in held) == total:
-        raise DataError(
-            "the data and its subset must both have episodes",
-            found=f"subset_size={rows} of {total} rows",
-            fix="set a smaller subset_size, or omit subset",
-        )
-    return held
+    total, count = rows_of.total(), sum(map(len, strata.values()))
+    for ids in strata.values():
+        ids.sort(key=lambda id: _priority(id, seed))
+
+    def chosen(rows: int) -> set[str]:
+        """The episodes to hold out; none if one of the parts would be empty."""
+        held: set[str] = set()
+        quota = 0.0
+        for stratum, ids in sorted(strata.items()):
+            quota += rows * rows_in[stratum] / total  # what the strata before could not reach is carried over
+            for id in ids:
+                if quota < rows_of[id] / 2:
+                    break
+                quota -= rows_of[id]
+                held.add(id)
+        return held if len(held) < count else set()
+
+    if held := chosen(rows):
+        return held
+    sizes = [total * part // STEPS for part in range(1, STEPS)] if count > 1 else []
+    possible = [size for size in sorted(sizes, key=lambda size: abs(size - rows)) if size and chosen(size)]
+    fix = f"set subset_size={possible[0]}, or omit subset" if possible else "add episodes, or omit subset"
+    raise DataError(
+        "the data and its subset must both have episodes, which are never divided",
+        found=f"subset_size={rows} (rows) of {counted(count, 'episode')} with {counted(total, 'row')}",
+        fix=fix,
+    )
 
 
 def _priority(id: str, seed: int) -> bytes:
