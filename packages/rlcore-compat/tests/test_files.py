@@ -78,6 +78,7 @@ def test_micro_batches_become_tasks_and_updates(settings: str, tasks: int, updat
         ("num_train_epochs: 5", "max_steps"),
         ("num_train_epochs: 5\ndataset_name: none.jsonl", "none.jsonl"),
         ("loss_type: gdpo", "grpo, bnpo"),
+        ("importance_sampling_level: sequence\ndelta: 2.0", "whole sequence"),
         ("importance_sampling_level: sentence", "sequence (GSPO)"),
         ("importance_sampling_level: sequence\nloss_type: cispo", "cispo"),
         ("report_to: all", "tensorboard"),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rlcore.config.adapters import translate
+from rlcore.config.adapters import nearest_adapter_key, translate
 from rlcore.config.fields import keys_of
 from rlcore.config.layers import Layer
 from rlcore.config.schema import RunConfig
@@ -446,3 +446,21 @@ def test_several_machines_need_a_launcher(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("WORLD_SIZE", "16")
     assert tree(*words) == {"strategy": {"id": "ddp"}}
     assert tree("trainer.nnodes=1", "trainer.n_gpus_per_node=8") == {"strategy": {"id": "ddp", "processes": 8}}
+
+
+@pytest.mark.parametrize(
+    ("estimator", "reason"),
+    [("gdpo", "each reward"), ("gpg", "dr-grpo"), ("optimal_token_baseline", "squared probabilities")],
+)
+def test_estimators_without_counterpart_are_refused_with_a_reason(estimator: str, reason: str) -> None:
+    (problem,) = read(f"algorithm.adv_estimator={estimator}").layer.problems
+    assert problem.kind == "refused"
+    assert reason in problem.reason
+
+
+def test_suggestions_have_the_same_meaning() -> None:
+    registry = Registry()
+    for key in ("model.use_remove_padding", "model.enable_gradient_checkpointing", "no_such_key"):
+        assert nearest_adapter_key(registry, key) is None
+    assert nearest_adapter_key(registry, "loss_type") == "algorithm.aggregation"
+    assert nearest_adapter_key(registry, "actor.kl_loss_type") == f"{ACTOR}.kl_loss_type"

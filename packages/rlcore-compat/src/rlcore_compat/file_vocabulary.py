@@ -40,6 +40,10 @@ class FileVocabulary:
     beside: Callable[[Given], Words] = field(default=_nothing_else)
     """Additional settings from the rest of the command line. Those of the file take precedence."""
 
+    def ours(self, key: str) -> str | None:
+        """The rlcore key that a key of these files sets, for one that is given as an override."""
+        return self.meanings[key].ours if key in self.meanings else None
+
     def read_file(self, file: ConfigFile, given: Given) -> Translation:
         """Translate each key, with its line in the file as the origin."""
         keys, problems = self._keys(file)

@@ -64,6 +64,15 @@ def trackers(value: Any, words: Words) -> list[str]:
     return ["console", "jsonl", *(str(name) for name in names if name != "none")]
 
 
+def delta(value: Any, words: Words) -> Any:
+    """The bound of the ratio for negative advantages, which the loss of token ratios alone has."""
+    if words.get("importance_sampling_level") == "sequence":
+        raise Refused(
+            "with sequence ratios, TRL's delta bounds the ratio of a whole sequence, which gspo does not have"
+        )
+    return value
+
+
 def loss_type(value: Any, words: Words) -> Several:
     if value in _LOSSES:
         return Several({"algorithm.loss": value})

@@ -39,8 +39,21 @@ def _hyphens(value: Any) -> str:
     return text if ":" in text else text.replace("_", "-")
 
 
+_WITHOUT_COUNTERPART = {
+    "gdpo": "it normalises each reward of a group on its own before their sum: weight the rewards, and use grpo",
+    "gpg": "it scales advantages by the share of trajectories with a score: algorithm.advantage=dr-grpo is the closest",
+    **dict.fromkeys(
+        ("optimal_token_baseline", "tir_optimal_token_baseline"),
+        "it needs the sum of squared probabilities of each token, which the trainer does not record: use rloo or opo",
+    ),
+}
+"""Estimators that are refused, with the reason."""
+
+
 def estimator(value: Any, words: Words) -> Any:
     """The advantage; gae also needs a critic."""
+    if reason := _WITHOUT_COUNTERPART.get(str(value)):
+        raise Refused(f"{value} has no counterpart: {reason}")
     id = _ESTIMATORS.get(str(value)) or _hyphens(value)
     if id != "gae":
         return id

@@ -147,18 +147,30 @@ def install_hint(registry: Registry) -> str | None:
 
 
 def nearest_adapter_key(registry: Registry, key: str) -> str | None:
-    """The key or table of an installed config adapter that is closest to an unknown key, or ends with it."""
+    """The key or table of an installed config adapter that an unknown key probably means; None if several could be.
+
+    A key of another system's files is answered with the rlcore key that it sets (``ours`` of its adapter).
+    """
     keys: list[str] = []
     for offer, adapter in _override_adapters(registry):
         keys += _ask(offer, "keys", partial(_keys, adapter), default=[])
-    if near := get_close_matches(key, keys, n=1, cutoff=0.85):
+    if near := get_close_matches(key, [one for one in keys if one.count(".") == key.count(".")], n=1, cutoff=0.85):
         return near[0]
-    if longer := [known for known in keys if f".{key}." in f"{known}."]:
-        first = min(longer, key=len)
-        return first[: first.index(f".{key}") + len(key) + 1]
+    for offer, spec in _offers(registry):
+        if spec.files and (ours := _ask(offer, "ours", partial(_ours, registry, spec.id, key), default=None)):
+            return ours
+    ends = {known[: known.index(f".{key}") + len(key) + 1] for known in keys if f".{key}." in f"{known}."}
+    if len(ends) == 1:
+        return ends.pop()
     names = {names[0].upper(): names[0] for _, spec in _offers(registry) for names in spec.files if len(names) == 1}
     near = get_close_matches(key.upper(), names, n=1, cutoff=0.75)
     return names[near[0]] if near else None
+
+
+def _ours(registry: Registry, id: str, key: str) -> str | None:
+    ours = getattr(registry.load("config_adapter", id), "ours", None)
+    found = ours(key) if callable(ours) else None
+    return found if isinstance(found, str) else None
 
 
 def _translate_file(registry: Registry, file: ConfigFile, given: Given) -> Translation:
