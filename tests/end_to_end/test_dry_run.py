@@ -29,7 +29,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def refused_alike(model: Path, tmp_path: Path, *more: str) -> CompletedProcess[str]:
     """Check that a run and a dry run end with the same error, and return the dry run."""
-    done, dry = (rlcore_command([*RUN, f"model={model}", *more, *last], tmp_path) for last in ([], ["--dry-run"]))
+    done, dry = (rlcore_command([*RUN, f"model={model}", *more, *last], tmp_path) for last in ([], ["--dry-run", "-v"]))
     assert (done.returncode, dry.returncode) == (2, 2), (done.stderr, dry.stderr)
     error = [line for line in done.stderr.splitlines() if not line.startswith("the run did not start")]
     assert error == dry.stderr.splitlines()
@@ -49,7 +49,9 @@ def test_dry_run_rejects_a_model_without_a_chat_format(built: Path, tmp_path: Pa
     for file in (*model.glob("*.jinja"), model / "rlcore.json"):
         file.unlink(missing_ok=True)
     assert "chat" in refused_alike(model, tmp_path).stderr
-    assert rlcore_command([*RUN, f"model={model}", "--dry-run", "model.chat_format=plain"], tmp_path).returncode == 0
+    assert (
+        rlcore_command([*RUN, f"model={model}", "--dry-run", "-v", "model.chat_format=plain"], tmp_path).returncode == 0
+    )
 
 
 def test_dry_run_rejects_a_vision_language_model(built: Path, tmp_path: Path) -> None:
@@ -61,7 +63,7 @@ def test_dry_run_rejects_a_vision_language_model(built: Path, tmp_path: Path) ->
 
 
 def test_dry_run_counts_tasks_with_long_prompts(built: Path, tmp_path: Path) -> None:
-    done = rlcore_command([*RUN, f"model={built}", "rollout.max_prompt_tokens=28", "--dry-run"], tmp_path)
+    done = rlcore_command([*RUN, f"model={built}", "rollout.max_prompt_tokens=28", "--dry-run", "-v"], tmp_path)
     assert done.returncode == 0, done.stderr
     assert re.search(r"skipped   [\d,]+ tasks in data.train: a prompt of more than 28 tokens", done.stderr)
     assert "no task of data.train can be used" in refused_alike(built, tmp_path, "rollout.max_prompt_tokens=3").stderr
@@ -77,11 +79,11 @@ def test_dry_run_rejects_damaged_weights(built: Path, tmp_path: Path) -> None:
 
 
 def test_dry_run_of_a_given_model_is_ready_and_leaves_nothing(built: Path, tmp_path: Path) -> None:
-    done = rlcore_command([*RUN, f"model={built}", "--dry-run"], tmp_path)
+    done = rlcore_command([*RUN, f"model={built}", "--dry-run", "-v"], tmp_path)
     assert done.returncode == 0, done.stderr
     assert list(tmp_path.iterdir()) == []
     assert tomllib.loads(done.stdout)["warmup"]["steps"] == 0
-    memory, disk, verdict = done.stdout.splitlines()[-3:]
+    verdict, memory, disk = done.stdout.splitlines()[:3]
     for part in ("weights", "optimiser", "activations", "logits"):
         assert part in memory
     assert re.search(r"checkpoints of \d+ MiB; [\d.]+ GiB are free", disk)
@@ -89,18 +91,18 @@ def test_dry_run_of_a_given_model_is_ready_and_leaves_nothing(built: Path, tmp_p
 
 
 def test_dry_run_reads_the_size_of_a_built_control_policy_from_its_weights(tmp_path: Path) -> None:
-    done = rlcore_command(["run", "-p", "gymnasium", "-r", "control", "--dry-run"], tmp_path)
+    done = rlcore_command(["run", "-p", "gymnasium", "-r", "control", "--dry-run", "-v"], tmp_path)
     assert done.returncode == 0, done.stderr
-    memory = done.stdout.splitlines()[-3]
+    memory = done.stdout.splitlines()[1]
     assert memory.startswith("# memory")
     assert "model's name" not in memory
 
 
 def test_dry_run_says_that_a_model_is_too_large(tmp_path: Path) -> None:
-    done = rlcore_command([*RUN, "model=acme-test/Large-9000B", "--dry-run"], tmp_path)
+    done = rlcore_command([*RUN, "model=acme-test/Large-9000B", "--dry-run", "-v"], tmp_path)
     assert done.returncode in (0, 2)  # with a network, the hub answers that there is no such model
     if done.returncode == 0:
-        assert done.stdout.splitlines()[-1].startswith("# verdict   too large for this machine: needs about ")
+        assert done.stdout.startswith("# verdict   too large for this machine: needs about ")
 
 
 def test_run_prints_estimated_and_measured_memory(built: Path, tmp_path: Path) -> None:

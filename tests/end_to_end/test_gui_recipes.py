@@ -77,7 +77,7 @@ def recipe(plugin: str, name: str) -> dict[str, Any]:
 def test_named_recipe_passes_a_dry_run(
     plugin: str, name: str, packages: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert rlcore(monkeypatch, "run", "-p", plugin, "-r", name, "--dry-run", *DRAWN) == 0, capsys.readouterr().err
+    assert rlcore(monkeypatch, "run", "-p", plugin, "-r", name, "--dry-run", "-v", *DRAWN) == 0, capsys.readouterr().err
     assert "Qwen/Qwen2.5-VL-" in capsys.readouterr().out
 
 
@@ -120,7 +120,7 @@ def test_summary_reward_needs_the_next_steps(
     assert rlcore(monkeypatch, "data", "prepare", plugin, f"source={source}", "images=images", "out=a.parquet") == 0
     reward = f"reward=[{{id='{plugin}'}},{{id='{plugin}-history-summary',weight=0.25}}]"
     data = ("data.train=a.parquet", "data.evaluation=[]", "evaluation.every=0", "trainer.tasks_per_step=1")
-    assert rlcore(monkeypatch, "run", "-p", plugin, "--dry-run", reward, *data) == 2
+    assert rlcore(monkeypatch, "run", "-p", plugin, "--dry-run", "-v", reward, *data) == 2
     said = capsys.readouterr().err
     assert "needs the next step of each task" in said
     assert "set data.next_step=true" in said

@@ -210,7 +210,7 @@ def test_unknown_algorithm_key_is_rejected(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    asked = ("run", "--dry-run", "-p", "gsm8k-tools", *overrides)
+    asked = ("run", "--dry-run", "-v", "-p", "gsm8k-tools", *overrides)
     status, printed = rlcore(*asked, monkeypatch=monkeypatch, capsys=capsys)
     assert status == 2
     assert f" {key}" in printed
@@ -221,7 +221,7 @@ def test_tool_can_be_in_a_file_or_a_module(
     mine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tools = 'environment.tools=["mine.py:lamp", "rl_plugin_gsm8k_tools.calculator:calculator"]'
-    asked = ("run", "--dry-run", "-p", "gsm8k-tools", tools)
+    asked = ("run", "--dry-run", "-v", "-p", "gsm8k-tools", tools)
     assert rlcore(*asked, monkeypatch=monkeypatch, capsys=capsys)[0] == 0
 
 
@@ -321,7 +321,7 @@ def test_an_attribute_of_the_wrong_type_is_named(
     mine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     mine.write_text(f"{MINE}\n\nclass Listed(Echo):\n    action = ['chat']\n", encoding="utf-8")
-    asked = ("run", "-p", "gsm8k-tools", "environment.id=mine.py:Listed", "--dry-run")
+    asked = ("run", "-p", "gsm8k-tools", "environment.id=mine.py:Listed", "--dry-run", "-v")
     status, printed = rlcore(*asked, monkeypatch=monkeypatch, capsys=capsys)
     assert status == 2
     assert "an attribute of environment 'mine.py:Listed' has the wrong type" in printed

@@ -111,7 +111,7 @@ def test_moved_run_resumes_bit_for_bit(equal_rows: None, trained: Path, tmp_path
     assert all(torch.equal(one[name], two[name]) for name in one)
 
 
-@pytest.mark.parametrize("dry", [["--dry-run"], []])
+@pytest.mark.parametrize("dry", [["--dry-run", "-v"], []])
 def test_incompatible_resume_leaves_the_run_unchanged(dry: list[str], trained: Path, tmp_path: Path) -> None:
     shutil.copytree(trained / "runs/low/model", tmp_path / "other")
     weights = tmp_path / "other/model.safetensors"
@@ -145,7 +145,7 @@ def test_adapter_with_another_base_is_rejected(trained: Path, tmp_path: Path) ->
     write_manifest(weights.parent)
     adapter = "low/checkpoints/000002/model"
     for command in (
-        ["run", "-p", "gsm8k-tools", "model=low/model", f"lora.adapter={adapter}", "--dry-run"],
+        ["run", "-p", "gsm8k-tools", "model=low/model", f"lora.adapter={adapter}", "--dry-run", "-v"],
         ["eval", "-p", "gsm8k-tools", f"model={adapter}"],
         ["merge", adapter, "--out", "merged"],
     ):
@@ -182,14 +182,14 @@ def test_fingerprint_matches_merge(trained: Path) -> None:
     ],
 )
 def test_conflicting_settings_are_rejected_before_loading(given: list[str], expected: list[str], trained: Path) -> None:
-    output = rlcore("run", "-p", "gsm8k-tools", *given, "--dry-run", folder=trained, fails=True)
+    output = rlcore("run", "-p", "gsm8k-tools", *given, "--dry-run", "-v", folder=trained, fails=True)
     for text in expected:
         assert text in output
     assert "Traceback" not in output
 
 
 def test_adapter_on_random_base_warns(tmp_path: Path) -> None:
-    output = rlcore("run", "-p", "gsm8k-tools", "lora.rank=4", "--dry-run", folder=tmp_path)
+    output = rlcore("run", "-p", "gsm8k-tools", "lora.rank=4", "--dry-run", "-v", folder=tmp_path)
     assert output.startswith("# note: ")
     assert "random" in output.splitlines()[0]
 

@@ -292,7 +292,7 @@ def test_every_key_of_the_sft_file_is_reported(
 ) -> None:
     text = SFT_FILE.replace("quantization: true", "quantization: false")
     file = write(project, "sft.yaml", text)
-    assert rlcore(monkeypatch, "run", "--dry-run", "-c", file) == 0, capsys.readouterr().err
+    assert rlcore(monkeypatch, "run", "--dry-run", "-v", "-c", file) == 0, capsys.readouterr().err
     capsys.readouterr()
     found, lines = set_by_files(monkeypatch, capsys, "-c", file)
     assert found == SFT_SETS
@@ -347,10 +347,10 @@ def test_quantised_base_needs_adapter_and_torch_engine(
     found, lines = set_by_files(monkeypatch, capsys, "-c", write(project, "sft.yaml", SFT_FILE + adapter))
     assert found["model.quantization"] == "nf4"
     assert any('quantization = true -> model.quantization = "nf4"' in line for line in lines)
-    assert rlcore(monkeypatch, "run", "--dry-run", "-c", write(project, "sft.yaml", SFT_FILE)) == 2
+    assert rlcore(monkeypatch, "run", "--dry-run", "-v", "-c", write(project, "sft.yaml", SFT_FILE)) == 2
     assert "model.quantization" in capsys.readouterr().err
     high = GRPO_FILE.replace("quantization: false", "quantization: true") + adapter
-    given = ("run", "--dry-run", "-p", "gsm8k-tools", "-c")
+    given = ("run", "--dry-run", "-v", "-p", "gsm8k-tools", "-c")
     assert rlcore(monkeypatch, *given, write(project, "grpo.yaml", high)) == 2
     error = capsys.readouterr().err
     assert "model.quantization" in error
@@ -400,7 +400,7 @@ def test_two_processes_double_the_batch(
 ) -> None:
     file = write(project, "grpo.yaml", GRPO_FILE)
     two = write(project, "two.yaml", TWO_PROCESSES)
-    rlcore(monkeypatch, "run", "--dry-run", "-c", two, "-c", file)
+    rlcore(monkeypatch, "run", "--dry-run", "-v", "-c", two, "-c", file)
     error = capsys.readouterr().err
     assert "per_device_train_batch_size = 2 -> trainer.tasks_per_step = 4, trainer.updates_per_rollout = 3" in error
     assert 'distributed_type = "MULTI_GPU" -> strategy.id = "ddp"' in error
@@ -411,7 +411,7 @@ def test_deepspeed_file_is_rejected(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file, deepspeed = write(project, "grpo.yaml", GRPO_FILE), write(project, "ds.yaml", DEEPSPEED_FILE)
-    assert rlcore(monkeypatch, "run", "--dry-run", "-c", deepspeed, "-c", file) == 2
+    assert rlcore(monkeypatch, "run", "--dry-run", "-v", "-c", deepspeed, "-c", file) == 2
     error = capsys.readouterr().err
     assert "train_micro_batch_size_per_gpu, zero_optimization" in error
     assert "distributed_type: MULTI_GPU" in error
@@ -436,7 +436,7 @@ def test_example_passes_its_own_tests(tmp_path: Path) -> None:
 def test_misspelt_block_gets_a_suggestion(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert rlcore(monkeypatch, "run", "--dry-run", "-p", "gsm8k-tools", "sft.model_path=x") == 2
+    assert rlcore(monkeypatch, "run", "--dry-run", "-v", "-p", "gsm8k-tools", "sft.model_path=x") == 2
     assert "did you mean SFT ?" in capsys.readouterr().err
 
 
@@ -445,5 +445,5 @@ def test_files_without_the_plugin_are_unknown_keys(
 ) -> None:
     monkeypatch.setenv("RLCORE_DISABLE_PLUGINS", "rl-plugin-visual-cot")
     file = write(project, "grpo.yaml", GRPO_FILE)
-    assert rlcore(monkeypatch, "run", "--dry-run", "-c", file) == 2
+    assert rlcore(monkeypatch, "run", "--dry-run", "-v", "-c", file) == 2
     assert "unknown key  GRPO" in capsys.readouterr().err

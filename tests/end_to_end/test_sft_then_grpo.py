@@ -139,7 +139,7 @@ def test_chain_with_adapters(tmp_path: Path) -> None:
     rlcore(tmp_path, "run", "-c", "sft.yaml", "name=sft", "trainer.steps=2", "evaluation.every=0")
     assert (tmp_path / "runs/sft/checkpoints/last/model/adapter_model.safetensors").is_file()
     rlcore(tmp_path, "merge", "runs/sft", "--out", "merged-sft")
-    assert "rank = 8" in rlcore(tmp_path, "run", "-p", "gsm8k-tools", "-c", "grpo.yaml", "--dry-run")
+    assert "rank = 8" in rlcore(tmp_path, "run", "-p", "gsm8k-tools", "-c", "grpo.yaml", "--dry-run", "-v")
     short = ("trainer.steps=1", "rollout.group_size=2", "evaluation.every=0")
     output = rlcore(tmp_path, "run", "-p", "gsm8k-tools", "-c", "grpo.yaml", "name=grpo", *short)
     assert "LoRA of rank 8" in output

@@ -232,14 +232,14 @@ def test_faulty_plugins_are_reported_and_isolated(installation: Installation) ->
         assert faulty.fix in shown.stdout
     assert "Thank you" not in shown.stdout.replace(FAULTY["faulty-print"].problem, "")
 
-    beside = installation.rlcore("run", "--dry-run", "-p", "gsm8k-tools")
+    beside = installation.rlcore("run", "--dry-run", "-v", "-p", "gsm8k-tools")
     assert beside.returncode == 0, beside.stderr
     assert beside.stdout.lstrip().startswith(("#", "summary"))
-    conflict = installation.rlcore("run", "--dry-run", "-p", "warehouse")
+    conflict = installation.rlcore("run", "--dry-run", "-v", "-p", "warehouse")
     assert conflict.returncode == 2
     assert "the plugin 'warehouse'" in conflict.stderr
     assert "fork-of-warehouse" in conflict.stderr
-    ambiguous = installation.rlcore("run", "--dry-run", "-p", "gsm8k-tools", "environment.id=depot")
+    ambiguous = installation.rlcore("run", "--dry-run", "-v", "-p", "gsm8k-tools", "environment.id=depot")
     assert ambiguous.returncode == 2
     assert "the environment 'depot'" in ambiguous.stderr
     assert "depot-of-one" in ambiguous.stderr

@@ -134,7 +134,7 @@ def is_installed(name: str) -> bool:
 def test_every_override_of_the_script_is_reported(
     files: Path, installed: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert rlcore(monkeypatch, "run", "--plugin", "gsm8k-tools", "--dry-run", *SCRIPT) == 0
+    assert rlcore(monkeypatch, "run", "--plugin", "gsm8k-tools", "--dry-run", "-v", *SCRIPT) == 0
     shown = capsys.readouterr()
     lines = shown.err.splitlines()
     assert len(lines) == len(SCRIPT) == 46
@@ -166,7 +166,7 @@ def test_quoted_list_is_parsed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 def test_missing_engine_is_reported_with_install_command(
     files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert rlcore(monkeypatch, "run", "--plugin", "gsm8k-tools", "--dry-run", *SCRIPT) == 2
+    assert rlcore(monkeypatch, "run", "--plugin", "gsm8k-tools", "--dry-run", "-v", *SCRIPT) == 2
     assert pip_line(["rlcore-rollout[vllm]"]) in capsys.readouterr().err
 
 
@@ -176,7 +176,7 @@ def test_other_estimators_are_translated(
 ) -> None:
     words = [f"algorithm.adv_estimator={name}" if "adv_estimator" in word else word for word in SCRIPT]
     words = [word for word in words if "norm_adv_by_std_in_grpo" not in word]
-    assert rlcore(monkeypatch, "run", "--plugin", "gsm8k-tools", "--dry-run", *words) == 0
+    assert rlcore(monkeypatch, "run", "--plugin", "gsm8k-tools", "--dry-run", "-v", *words) == 0
     shown = capsys.readouterr().out
     assert f'[algorithm.advantage]\nid = "{name.replace("_", "-")}"' in shown
     assert ('model = "Qwen/Qwen2.5-3B-Instruct"' in shown) == (name == "gae")  # the script names the critic's model
@@ -186,7 +186,7 @@ def test_all_problems_are_reported_together(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ("trainer.nnodes=2", "trainer.save_frq=5", "seed=no")
-    assert rlcore(monkeypatch, "run", "-p", "gsm8k-tools", "--dry-run", *words) == 2
+    assert rlcore(monkeypatch, "run", "-p", "gsm8k-tools", "--dry-run", "-v", *words) == 2
     error = capsys.readouterr().err
     assert "3 problems" in error
     for key in ("trainer.nnodes = 2", "trainer.save_frq", "seed = 'no'"):
@@ -199,7 +199,7 @@ def test_all_problems_are_reported_together(
 def test_misspelt_key_of_verl_has_no_suggestion_of_another_meaning(
     key: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert rlcore(monkeypatch, "run", "-p", "gsm8k-tools", "--dry-run", f"{key}=15") == 2
+    assert rlcore(monkeypatch, "run", "-p", "gsm8k-tools", "--dry-run", "-v", f"{key}=15") == 2
     error = capsys.readouterr().err
     assert "trainer.total_epochs ?" in error
     assert "trainer.epochs" not in error
@@ -210,7 +210,7 @@ def test_unknown_key_without_adapter_names_rlcore_compat(
 ) -> None:
     found = plugins.discover()
     monkeypatch.setattr(plugins, "discover", lambda: [one for one in found if one.distribution != "rlcore-compat"])
-    assert rlcore(monkeypatch, "run", "-p", "gsm8k-tools", "--dry-run", "agent.num_chains=8") == 2
+    assert rlcore(monkeypatch, "run", "-p", "gsm8k-tools", "--dry-run", "-v", "agent.num_chains=8") == 2
     error = capsys.readouterr().err
     assert "unknown key  agent" in error
     assert pip_line(["rlcore-compat"]) in error

@@ -135,7 +135,7 @@ def test_arguments_pass_a_dry_run(
         (folder / "train_1.json").write_text(json.dumps(rows))
     words = [*(FAIR if "hasimage" in word else word for word in arguments(script)), *HERE]
     monkeypatch.delenv("WORLD_SIZE", raising=False)
-    assert rlcore(monkeypatch, "run", "-p", "visual-search", "--dry-run", *words) == 0, capsys.readouterr().err
+    assert rlcore(monkeypatch, "run", "-p", "visual-search", "--dry-run", "-v", *words) == 0, capsys.readouterr().err
     shown = capsys.readouterr()
     reported = {line.partition(" sets nothing: ")[0].partition(" -> ")[0] for line in shown.err.splitlines()}
     assert set(words) - reported == {"rollout.engine=torch"}
@@ -146,9 +146,9 @@ def test_refused_arguments_are_named_with_their_reasons(
 ) -> None:
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     words = arguments("two machines")
-    assert rlcore(monkeypatch, "run", "-p", "visual-search", "--dry-run", *words) == 2
+    assert rlcore(monkeypatch, "run", "-p", "visual-search", "--dry-run", "-v", *words) == 2
     assert "torchrun --nnodes=2 --nproc-per-node=8" in capsys.readouterr().err
-    assert rlcore(monkeypatch, "run", "-p", "visual-search", "--dry-run", *arguments("ranked")) == 2
+    assert rlcore(monkeypatch, "run", "-p", "visual-search", "--dry-run", "-v", *arguments("ranked")) == 2
     assert "leave out hasimage" in capsys.readouterr().err
 
 
@@ -163,5 +163,5 @@ def test_refused_arguments_are_named_with_their_reasons(
 def test_name_of_a_key_without_its_table_has_a_suggestion(
     word: str, meant: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert rlcore(monkeypatch, "run", "-p", "visual-search", "--dry-run", word) == 2
+    assert rlcore(monkeypatch, "run", "-p", "visual-search", "--dry-run", "-v", word) == 2
     assert f"did you mean {meant} ?" in capsys.readouterr().err

@@ -97,7 +97,7 @@ def value(tree: Mapping[str, Any], path: str) -> Any:
 def test_named_recipe_passes_a_dry_run(
     name: str, place: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("sys.argv", ["rlcore", "run", "-p", "visual-search", "-r", name, "--dry-run", *DRAWN])
+    monkeypatch.setattr("sys.argv", ["rlcore", "run", "-p", "visual-search", "-r", name, "--dry-run", "-v", *DRAWN])
     status, shown = main(), capsys.readouterr()
     assert status == 0, shown.err
     assert "Qwen2.5-VL-7B" in shown.out
@@ -109,7 +109,7 @@ def test_dry_run_rejects_a_tool_bonus_without_its_accuracy_reward(
 ) -> None:
     other = "reward.1.accuracy=visual-search"
     monkeypatch.setattr(
-        "sys.argv", ["rlcore", "run", "-p", "visual-search", "-r", "qwen2.5-vl-7b", "--dry-run", *DRAWN, other]
+        "sys.argv", ["rlcore", "run", "-p", "visual-search", "-r", "qwen2.5-vl-7b", "--dry-run", "-v", *DRAWN, other]
     )
     assert main() == 2
     message = capsys.readouterr().err
@@ -128,7 +128,9 @@ def test_recipe_of_supervised_training_passes_a_dry_run(
     messages = [{"role": role, "content": text} for role, text in zip(roles, turns, strict=True)]
     row = json.dumps({"messages": messages, "images": ["scene.png", "scene.png"]})
     Path("data/visual_search_conversations.jsonl").write_text(row + "\n", encoding="utf-8")
-    monkeypatch.setattr("sys.argv", ["rlcore", "run", "-p", "visual-search", "-r", "qwen2.5-vl-7b-sft", "--dry-run"])
+    monkeypatch.setattr(
+        "sys.argv", ["rlcore", "run", "-p", "visual-search", "-r", "qwen2.5-vl-7b-sft", "--dry-run", "-v"]
+    )
     status, shown = main(), capsys.readouterr()
     assert status == 0, shown.err
     assert "Qwen2.5-VL-7B" in shown.out
@@ -159,7 +161,7 @@ def test_named_recipe_has_the_published_values(name: str) -> None:
 def test_runs_that_do_not_stop_after_code_warn(
     place: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ["rlcore", "run", "-p", "visual-search", "-r", "qwen2.5-vl-7b", "--dry-run", *DRAWN]
+    command = ["rlcore", "run", "-p", "visual-search", "-r", "qwen2.5-vl-7b", "--dry-run", "-v", *DRAWN]
     for words, warns in ((("rollout.stop=[]",), True), (("rollout.stop=[]", "data.tools=zoom"), False)):
         monkeypatch.setattr("sys.argv", [*command, *words])
         assert main() == 0, capsys.readouterr().err

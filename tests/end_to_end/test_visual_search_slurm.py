@@ -20,7 +20,7 @@ PLUGIN = ROOT / "plugins" / "rl-plugin-visual-search"
 RECIPE = PLUGIN / "src" / "rl_plugin_visual_search" / "recipes" / "qwen2.5-vl-7b-2x8.toml"
 FOLDER = ROOT / "examples" / "visual-search" / "slurm"
 SCRIPTS = sorted(FOLDER.glob("*.sh"))
-DRAWN = ("data.train=generated", "data.evaluation=generated", "data.drawn=64", "data.held_out=4", "--dry-run")
+DRAWN = ("data.train=generated", "data.evaluation=generated", "data.drawn=64", "data.held_out=4", "--dry-run", "-v")
 JUDGE = "http://judge.example:18901/v1"
 
 

@@ -46,25 +46,27 @@ def test_run_trains_and_documents_itself_in_its_directory(rlcore: Call) -> None:
 
 
 def test_dry_run_prints_every_value_and_starts_nothing(rlcore: Call) -> None:
-    done = rlcore("run", "-p", "toy", "--dry-run", "trainer.steps=7")
+    done = rlcore("run", "-p", "toy", "--dry-run", "-v", "trainer.steps=7")
     assert done.status == 0, done.err
     tree = tomllib.loads(done.out)
     assert (tree["trainer"]["steps"], tree["rollout"]["torch"]["slots"]) == (7, 4)
     assert "# command line: trainer.steps=7" in done.out
     assert list(Path().iterdir()) == []
     Path("again.toml").write_text(done.out, encoding="utf-8")
-    assert tomllib.loads(rlcore("run", "-r", "again.toml", "--dry-run").out) == tree
+    assert tomllib.loads(rlcore("run", "-r", "again.toml", "--dry-run", "-v").out) == tree
 
 
-def test_dry_run_ends_with_a_verdict_in_one_line(rlcore: Call) -> None:
-    last = rlcore("run", "-p", "toy", "--dry-run").out.splitlines()[-1]
-    assert last.startswith("# verdict   ready")
+def test_dry_run_begins_with_a_verdict_in_one_line(rlcore: Call) -> None:
+    out = rlcore("run", "-p", "toy", "--dry-run").out
+    assert out.startswith("# verdict   ready")
+    assert "[trainer]" not in out
+    assert "[trainer]" in rlcore("run", "-p", "toy", "--dry-run", "-v").out
 
 
 @pytest.mark.parametrize("folder", ["taken.txt/runs", "taken.txt"])
 def test_dry_run_rejects_an_unusable_folder_of_runs(rlcore: Call, folder: str) -> None:
     Path("taken.txt").touch()
-    errors = [rlcore("run", "-p", "toy", f"runs={folder}", *dry) for dry in ([], ["--dry-run"])]
+    errors = [rlcore("run", "-p", "toy", f"runs={folder}", *dry) for dry in ([], ["--dry-run", "-v"])]
     assert [done.status for done in errors] == [2, 2]
     assert errors[0].err == errors[1].err
     assert [path.name for path in Path().iterdir()] == ["taken.txt"]
@@ -82,7 +84,7 @@ def test_dry_run_reports_what_the_trainer_rejects(rlcore: Call, raised: str) -> 
         f"        raise {raised}",
     ]
     Path("mine.py").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    dry, done = (rlcore("run", "-p", "toy", "trainer.id=mine.py:Mine", *more) for more in (["--dry-run"], []))
+    dry, done = (rlcore("run", "-p", "toy", "trainer.id=mine.py:Mine", *more) for more in (["--dry-run", "-v"], []))
     assert dry.status == done.status != 0
     assert dry.err.splitlines()[1].partition("; the trace")[0] in done.err
 
@@ -117,14 +119,14 @@ def test_quantised_base_needs_a_trainer_that_supports_it(rlcore: Call, word: str
     ]
     lines += ["    tables = (('algorithm', 'toy_rl:AlgorithmConfig'), ('warmup', 'toy_rl:WarmupConfig'))"]
     Path("mine.py").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    done = rlcore("run", "-p", "toy", "--dry-run", "trainer.id=mine.py:Mine", "model.quantization=nf4")
+    done = rlcore("run", "-p", "toy", "--dry-run", "-v", "trainer.id=mine.py:Mine", "model.quantization=nf4")
     assert done.status == status, done.err
     assert ("does not support model.quantization" in done.err) == (status == 2)
 
 
 def test_notes_are_printed_first_and_in_a_dry_run(rlcore: Call) -> None:
-    dry = rlcore("run", "-p", "toy", "--dry-run", "trainer.steps=1").out
-    assert dry.startswith("# note: one step is little\n")
+    dry = rlcore("run", "-p", "toy", "--dry-run", "-v", "trainer.steps=1").out
+    assert "\n# note: one step is little\n" in dry
     assert tomllib.loads(dry)["trainer"]["steps"] == 1
     said = rlcore("run", "-p", "toy", "trainer.steps=1").out.splitlines()
     assert said[:5].count("note      one step is little") == said.count("note      one step is little") == 1
@@ -147,7 +149,7 @@ def test_notes_are_printed_first_and_in_a_dry_run(rlcore: Call) -> None:
         (["-p", "toy", "model=nowhere"], "there is no model folder nowhere"),
         (["-p", "toy", "model=.."], "has no config.json and no tokenizer.json"),
         (["-p", "toy", "-c", "none.toml"], "there is no configuration file none.toml"),
-        (["-p", "toy", "runs=/proc", "--dry-run"], "cannot write to the folder of runs /proc"),
+        (["-p", "toy", "runs=/proc", "--dry-run", "-v"], "cannot write to the folder of runs /proc"),
         (["--resume", "nowhere"], "cannot resume from nowhere"),
         (["--resume", "nowhere", "-p", "toy"], "remove -p and -r"),
         (["-p", "toy", "--no-such-option"], "No such option"),

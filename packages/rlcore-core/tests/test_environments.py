@@ -76,7 +76,7 @@ def test_each_environment_has_its_own_data_and_rewards(mixed: Path) -> None:
 
 
 def test_dry_run_shows_each_environment_and_resolves_to_itself(mixed: Path, rlcore: Run, tmp_path: Path) -> None:
-    shown = rlcore("run", "-c", mixed, "environment.hard.reward.0.strict=false", "--dry-run")
+    shown = rlcore("run", "-c", mixed, "environment.hard.reward.0.strict=false", "--dry-run", "-v")
     assert shown.status == 2  # length takes no options
     assert "environment.1.reward.0.strict" in shown.err
     shown = rlcore(
@@ -86,6 +86,7 @@ def test_dry_run_shows_each_environment_and_resolves_to_itself(mixed: Path, rlco
         "environment.easy.reward.0.strict=false",
         "environment.0.weight=[[0, 1], [9, 0.5]]",
         "--dry-run",
+        "-v",
     )
     assert shown.status == 0, shown.err
     tree = tomllib.loads(shown.out)
@@ -95,12 +96,12 @@ def test_dry_run_shows_each_environment_and_resolves_to_itself(mixed: Path, rlco
     assert tree["environment"][0]["weight"] == [[0, 1.0], [9, 0.5]]
     assert tree["environment"][1]["data"]["count"] == 6
     changed = rlcore(
-        "run", "-c", mixed, "environment.hard.data.train=here", "environment.hard.data.id=toy", "--dry-run"
+        "run", "-c", mixed, "environment.hard.data.train=here", "environment.hard.data.id=toy", "--dry-run", "-v"
     )
     assert "there is no data file here" in changed.err  # and the count is still that of [data]
     path = tmp_path / "again.toml"
     path.write_text(shown.out)
-    again = rlcore("run", "-c", path, "--dry-run")
+    again = rlcore("run", "-c", path, "--dry-run", "-v")
     assert tomllib.loads(again.out) == tree
 
 
@@ -130,7 +131,7 @@ def test_plan_with_several_environments_can_be_pickled(mixed: Path) -> None:
 def test_mistake_in_one_environment_is_reported(
     overrides: list[str], path: str, reason: str, mixed: Path, rlcore: Run
 ) -> None:
-    result = rlcore("run", "-c", mixed, *overrides, "--dry-run")
+    result = rlcore("run", "-c", mixed, *overrides, "--dry-run", "-v")
     assert result.status == 2
     assert path in result.err
     assert reason in result.err
@@ -143,14 +144,14 @@ def test_override_that_no_environment_uses_is_an_error(override: str, mixed: Pat
         "weight = 3", 'weight = 3\nreward = [{id = "exact"}]'
     )
     mixed.write_text(text, encoding="utf-8")
-    result = rlcore("run", "-c", mixed, *own, override, "--dry-run")
+    result = rlcore("run", "-c", mixed, *own, override, "--dry-run", "-v")
     assert result.status == 2
     assert f"environment.easy.{override.partition('=')[0]}" in result.err
 
 
 def test_environment_is_added_by_an_override(rlcore: Run) -> None:
     added = ["environment.1.name=second", "environment.1.max_turns=7", "environment.1.id=toy"]
-    shown = rlcore("run", "-p", "toy", *added, "--dry-run")
+    shown = rlcore("run", "-p", "toy", *added, "--dry-run", "-v")
     assert shown.status == 0, shown.err
     first, second = tomllib.loads(shown.out)["environment"]
     assert (first["name"], first["max_turns"], second["name"], second["max_turns"]) == ("toy", 2, "second", 7)
@@ -159,12 +160,12 @@ def test_environment_is_added_by_an_override(rlcore: Run) -> None:
 
 
 def test_reward_is_added_and_replaced_by_overrides_of_a_run(rlcore: Run) -> None:
-    added = rlcore("run", "-p", "toy", "reward.2.weight=0.5", "reward.2.id=exact", "--dry-run")
+    added = rlcore("run", "-p", "toy", "reward.2.weight=0.5", "reward.2.id=exact", "--dry-run", "-v")
     assert added.status == 0, added.err
     assert [one["weight"] for one in tomllib.loads(added.out)["reward"]] == [1.0, 0.0, 0.5]
-    replaced = rlcore("run", "-p", "toy", "reward.0.strict=false", "reward.1.id=exact", "--dry-run")
+    replaced = rlcore("run", "-p", "toy", "reward.0.strict=false", "reward.1.id=exact", "--dry-run", "-v")
     assert [one.get("strict") for one in tomllib.loads(replaced.out)["reward"]] == [False, True]
-    refused = rlcore("run", "-p", "toy", "reward.3.id=exact", "--dry-run")
+    refused = rlcore("run", "-p", "toy", "reward.3.id=exact", "--dry-run", "-v")
     assert refused.status == 2
     assert "reward.2.id=ID adds one" in refused.err
 
@@ -209,7 +210,7 @@ def test_evaluation_of_a_run_reports_each_environment(mixed: Path, rlcore: Run) 
 
 
 def test_environment_with_too_few_tasks_for_its_weight_is_rejected(mixed: Path, rlcore: Run) -> None:
-    result = rlcore("run", "-c", mixed, "trainer.tasks_per_step=4", "--dry-run")
+    result = rlcore("run", "-c", mixed, "trainer.tasks_per_step=4", "--dry-run", "-v")
     assert result.status == 2
     assert "3 different tasks of the environment 'easy'" in result.err
 

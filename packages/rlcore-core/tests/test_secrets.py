@@ -134,7 +134,7 @@ def check_places(rlcore: Call, place: str, secret: str) -> None:
     override = PLACES[place](secret)
     given = ("-p", "toy", "reward.0.id=mine.py:Judge", "sampler.id=told.py:Sampler", override)
     runs = [
-        rlcore("run", *given, "--dry-run"),
+        rlcore("run", *given, "--dry-run", "-v"),
         rlcore("config", "show", *given, "--origin"),
         rlcore("config", "show", *given, "--json", "--origin"),
         rlcore("run", *given, "layout=stamped"),
@@ -182,7 +182,7 @@ def test_a_default_that_looks_like_a_secret_is_not_asked_for(rlcore: Call, judge
 def test_password_of_a_url_reaches_no_file_and_no_output(rlcore: Call, judge: None, secret: str) -> None:
     override = f"reward.0.endpoint=https://me:{secret}@host/v1?api_key={secret}&x=1"
     given = ("-p", "toy", "reward.0.id=mine.py:Judge", "sampler.id=told.py:Sampler", override)
-    runs = [rlcore("run", *given, "--dry-run"), rlcore("run", *given), rlcore("config", "show", *given, "--json")]
+    runs = [rlcore("run", *given, "--dry-run", "-v"), rlcore("run", *given), rlcore("config", "show", *given, "--json")]
     assert [done.status for done in runs] == [0, 0, 0]
     refused = [
         rlcore("run", *given, "reward.0.fail=true"),

@@ -232,7 +232,7 @@ def test_every_alias_is_a_phase_and_a_recipe(teacher, dry, alias, phase):
     option = "" if phase == "teacher" else "--teacher_path outputs/old/checkpoint-500"
     assert dry(f"rlcore robotwin train {alias} {option}")["trainer"]["id"] == f"world-model-{phase}"
     override = "" if phase == "teacher" else "trainer.teacher=outputs/old/checkpoint-500"
-    assert dry(f"rlcore run -p robotwin -r {alias} {override}")["trainer"]["id"] == f"world-model-{phase}"
+    assert dry(f"rlcore run -v -p robotwin -r {alias} {override}")["trainer"]["id"] == f"world-model-{phase}"
 
 
 def test_every_key_of_the_file_is_read(teacher, dry, tmp_path):

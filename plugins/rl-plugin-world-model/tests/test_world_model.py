@@ -263,9 +263,16 @@ def test_a_full_disk_while_a_video_is_written_is_told(tmp_path):
 def test_pictures_are_written_as_png(tmp_path):
     from PIL import Image
 
-    write_sample(tmp_path / "samples/episode_000010.png", [np.zeros((8, 12, 3), np.uint8)] * 2)
+    black = np.zeros((8, 12, 3), np.uint8)
+    write_sample(tmp_path / "samples/episode_000010.png", [panels(black, black, black)] * 2)
     with Image.open(tmp_path / "samples/episode_000010.png") as image:
-        assert image.size == (12, 16)
+        pixels = np.asarray(image)
+    titles, rows = pixels[:16], pixels[16:]
+    width = 12 * 20
+    assert rows.shape == (2 * 160, 3 * width + 2 * 4, 3)
+    for column in range(3):  # a title above each panel
+        start = column * (width + 4)
+        assert (titles[:, start : start + 80] < 128).any()
 
 
 def test_a_resumed_run_drops_the_lines_that_it_repeats(tmp_path):

@@ -21,7 +21,7 @@ from rlcore.console.wording import counted
 from rlcore.errors import UserError
 from rlcore.models.shape import shape_of_name
 from rlcore.plugin_calls import error_text, plugin_code
-from rlcore.plugins.discovery import State, canonical
+from rlcore.plugins.discovery import State, canonical, is_host
 from rlcore.plugins.loading import pip_line
 from rlcore.plugins.registry import Registry
 from rlcore.runs.checkpoint_folder import check_checkpoint, check_kept_model, has_manifest, kept_models
@@ -73,7 +73,8 @@ def examine(
     for offer in registry.offers("check"):
         id, name_of_plugin = offer.spec.id, offer.plugin.named
         try:
-            with plugin_code(f"the check {id!r} of the plugin {name_of_plugin}"):
+            # Its own checks may take long, such as the first import of torch, which says nothing about a plugin.
+            with plugin_code("" if is_host(offer.plugin) else f"the check {id!r} of the plugin {name_of_plugin}"):
                 findings = findings_of(registry.load("check", id)())
         except Exception as error:
             findings = [

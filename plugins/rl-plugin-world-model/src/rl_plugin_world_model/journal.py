@@ -24,6 +24,8 @@ SMALLEST = 160
 GAP = 4
 ROWS = 4
 """Steps in a sample."""
+TITLES = ("seen", "real next", "predicted")
+TITLE_HEIGHT = 16
 
 
 class Journal:
@@ -121,16 +123,24 @@ def panels(seen: Picture, real: Picture, predicted: Picture | None) -> Picture:
 
 
 def write_sample(path: Path, frames: Sequence[Picture]) -> None:
-    """Write panels of a few steps below each other as a PNG file. Raises `WriteError` if it cannot be written."""
+    """Write panels of a few steps below their titles, as a PNG file. Raises `WriteError` if it cannot be written."""
     rows = [frames[round(i)] for i in np.linspace(0, len(frames) - 1, min(ROWS, len(frames)))]
     partial = beside(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(np.concatenate(rows)).save(partial, format="PNG")
+        Image.fromarray(np.concatenate([_titles(rows[0].shape[1]), *rows])).save(partial, format="PNG")
         partial.replace(path)
     except OSError as error:
         partial.unlink(missing_ok=True)
         raise not_written("the picture", path, error) from error
+
+
+def _titles(width: int) -> Picture:
+    """Return a bar with the titles of the columns of `panels`."""
+    image = Image.new("RGB", (width, TITLE_HEIGHT), (255, 255, 255))
+    for column, title in enumerate(TITLES):
+        ImageDraw.Draw(image).text((column * (width + GAP) // len(TITLES) + 4, 2), title, fill=(0, 0, 0))
+    return np.asarray(image)
 
 
 def finite(predicted: npt.NDArray[Any], error: float) -> Picture | None:

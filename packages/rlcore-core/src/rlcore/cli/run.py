@@ -39,14 +39,15 @@ def _refused_once() -> Iterator[None]:
     epilog="""\b
     Examples:
       rlcore run -p gsm8k-tools                          the default recipe
-      rlcore run -p gsm8k-tools --dry-run                show every value and its origin
+      rlcore run -p gsm8k-tools --dry-run -v             check it, and show every value and its origin
       rlcore run -p gsm8k-tools trainer.steps=10 seed=1  override values
       rlcore run -p gsm8k-tools -r qwen2.5-3b model=DIR  use another recipe and model
       rlcore run --resume runs/NAME                      resume from the last checkpoint
       rlcore run --resume runs/NAME trainer.steps=200    resume and train for more steps""",
 )
 @layer_options
-@click.option("--dry-run", is_flag=True, help="Check everything and print the configuration; train nothing.")
+@click.option("--dry-run", is_flag=True, help="Check everything and print the verdict; train nothing.")
+@click.option("-v", "--verbose", is_flag=True, help="With --dry-run, also print every value and its origin.")
 @click.option("--resume", metavar="DIR", help="Resume a run: its directory, or a folder in its checkpoints/.")
 @json_option("Print the result as JSON; all other output goes to stderr.")
 @_refused_once()
@@ -57,6 +58,7 @@ def run(
     files: tuple[str, ...],
     overrides: tuple[str, ...],
     dry_run: bool,
+    verbose: bool,
     resume: str | None,
     as_json: bool,
 ) -> int:
@@ -79,8 +81,9 @@ def run(
     with prepared(request, locks=not dry_run) as start:
         if dry_run:
             rehearsal = rehearse(start.trial)
-            say(*(f"# note: {note}" for note in start.notes), *start.trial.resolved.text().splitlines(), "")
-            say(*(f"# {line}" for line in rehearsal.lines()))
+            say(*(f"# {line}" for line in rehearsal.lines()), *(f"# note: {note}" for note in start.notes))
+            if verbose:
+                say("", *start.trial.resolved.text().splitlines())
             return 0
         processes = processes_of(start.trial, sys.argv[1:])
         if callable(processes):

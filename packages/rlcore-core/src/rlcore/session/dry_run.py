@@ -24,8 +24,8 @@ class Rehearsal:
     """One line."""
 
     def lines(self) -> list[str]:
-        """The estimate and the verdict."""
-        return [*(self.estimate.lines() if self.estimate else []), f"verdict   {self.verdict}"]
+        """The verdict and the estimate."""
+        return [f"verdict   {self.verdict}", *(self.estimate.lines() if self.estimate else [])]
 
 
 def rehearse(run: RunSession) -> Rehearsal:

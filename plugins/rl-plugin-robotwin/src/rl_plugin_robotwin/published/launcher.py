@@ -109,6 +109,7 @@ def _start(context: click.Context, found: Translated, overrides: list[str], *, d
         files=(),
         overrides=(*texts, *(() if resume else places), *overrides),
         dry_run=dry_run,
+        verbose=dry_run,
         resume=resume,
         as_json=False,
     )
