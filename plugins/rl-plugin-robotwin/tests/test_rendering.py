@@ -146,3 +146,30 @@ def test_the_doctor_names_the_simulator_and_a_wrong_checkout(monkeypatch: pytest
     assert "git clone" in findings[-1].fix
     monkeypatch.delenv("RLCORE_ROBOTWIN")
     assert list(robots())[-1].status == "ok"
+
+
+WITHOUT_VULKAN = """
+import multiprocessing, os
+is_file = os.path.isfile
+os.path.isfile = lambda path: "libvulkan.so" not in str(path) and is_file(path)
+
+def load():
+    import rl_plugin_robotwin.simulation.simulator
+
+if __name__ == "__main__":
+    load()
+    for _ in range(2):
+        process = multiprocessing.get_context("spawn").Process(target=load)
+        process.start()
+        process.join()
+        assert process.exitcode == 0
+"""
+
+
+def test_a_missing_libvulkan_is_warned_about_once_for_all_workers(tmp_path):
+    pytest.importorskip("sapien")
+    script = tmp_path / "workers.py"
+    script.write_text(WITHOUT_VULKAN)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("UserWarning: Failed to find system libvulkan") == 1

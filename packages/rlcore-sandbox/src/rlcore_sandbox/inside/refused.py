@@ -23,7 +23,7 @@ def explain_refusals() -> None:
         for name, what in names.items():
             setattr(sys.modules[module], name, _refusing(getattr(sys.modules[module], name), what))
     if (heap := sys.modules.get("multiprocessing.heap")) is not None:
-        heap.Arena._dir_candidates = []  # type: ignore[attr-defined]  # arrays without locks are in the scratch folder
+        heap.Arena._dir_candidates = []  # arrays without locks are in the scratch folder
 
 
 def _refusing(original: Any, what: str) -> Any:

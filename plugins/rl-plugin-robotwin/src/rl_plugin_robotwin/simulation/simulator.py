@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import warnings
 
 from rlcore.errors import NotInstalledError
 from rlcore.plugins.loading import pip_line
 
 os.environ.setdefault("LP_NUM_THREADS", "1")  # Mesa's threads; small pictures are drawn fastest by one
 try:
-    import sapien
+    with warnings.catch_warnings():
+        if multiprocessing.parent_process() is not None:  # one warning of a run is enough
+            warnings.filterwarnings("ignore", message=".*libvulkan")
+        import sapien
 except ImportError as error:
     _missing = isinstance(error, ModuleNotFoundError) and error.name == "sapien"
     raise NotInstalledError(
