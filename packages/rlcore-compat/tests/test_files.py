@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rlcore.cli import main
 from rlcore.config.adapters import Translated, config_adapter_of, translate
 from rlcore.config.layers import leaves
 from rlcore.config.messages import Problem
@@ -373,3 +374,23 @@ def test_splitting_of_sequences_is_refused(size: int, tmp_path: Path) -> None:
     table = f"parallelism_config:\n  parallelism_config_tp_size: 1\n  parallelism_config_cp_size: {size}\n"
     found = problems_of(write(tmp_path, "accelerate.yaml", GENERATED + table))
     assert [problem.path for problem in found] == ["parallelism_config"] * (size > 1)
+
+
+def test_flags_of_trl_are_read_like_its_file(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = "--model_name_or_path a/b --num_generations=8 --learning_rate 1e-6 --use_peft --report_to tensorboard wandb"
+    found = translate(Registry(), files=(), overrides=[*flags.split(), "seed=3"])
+    (layer,) = found.files
+    assert found.own == ["seed=3"]
+    assert layer.tree["model"]["path"] == "a/b"
+    assert layer.tree["rollout"]["group_size"] == 8
+    assert layer.tree["trainer"]["learning_rate"] == 1e-6
+    assert layer.tree["trackers"]["use"] == ["console", "jsonl", "tensorboard", "wandb"]
+    assert layer.tree["lora"]["rank"] == 16
+    for unknown, near in (("--dry-rum", "--dry-run"), ("--no_such_flag=1", ""), ("-x", "")):
+        monkeypatch.setattr("sys.argv", ["rlcore", "run", "-p", "gsm8k-tools", unknown])
+        assert main() == 2
+        shown = capsys.readouterr().err
+        assert "No such option" in shown
+        assert near in shown

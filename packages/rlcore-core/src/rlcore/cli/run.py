@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 
 import click
@@ -12,9 +13,12 @@ import click
 from rlcore.cli.layering import Request, layer_options, prepared
 from rlcore.cli.output import json_option
 from rlcore.cli.training import is_finished, print_result, trained
+from rlcore.config.adapters import config_adapter_of, flags_of
+from rlcore.config.layers import COMMAND_LINE
 from rlcore.console.invocation import as_typed
 from rlcore.console.terminal import say
 from rlcore.errors import UserError
+from rlcore.plugins.registry import Registry
 from rlcore.runs.directory import best_checkpoint, last_checkpoint
 from rlcore.runs.output import Output
 from rlcore.session.dry_run import rehearse
@@ -34,8 +38,18 @@ def _refused_once() -> Iterator[None]:
         raise click.exceptions.Exit(2) from error
 
 
+def _check_flags(overrides: tuple[str, ...], known: list[str]) -> None:
+    """Refuse options that are no flags of another system. Raises `click.NoSuchOption`."""
+    _, flags = flags_of(overrides)
+    unknown = next((word.partition("=")[0] for word in overrides if word.startswith("-")), None)
+    if unknown is None or (flags.tree and config_adapter_of(Registry(), flags.tree, COMMAND_LINE) is not None):
+        return
+    raise click.NoSuchOption(unknown, possibilities=get_close_matches(unknown, known))
+
+
 @click.command(
     short_help="Train a policy.",
+    context_settings={"ignore_unknown_options": True},  # they may be flags of another system
     epilog="""\b
     Examples:
       rlcore run -p gsm8k-tools                          the default recipe
@@ -68,6 +82,8 @@ def run(
     as TOML; if that fails, it is text: rollout.group_size=4, reward.string-equal.weight=0.5, model=FOLDER (short for
     model.path). null unsets an optional key.
     """
+    context = click.get_current_context()
+    _check_flags(overrides, [name for one in context.command.params for name in one.opts])
     if resume is not None and (plugin is not None or recipe is not None):
         raise UserError("--resume uses the recipe of the resumed run", fix="remove -p and -r")
     request = Request(

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from rlcore.config.fields import keys_of
-from rlcore.config.layers import Layer, file_layer
+from rlcore.config.layers import COMMAND_LINE, KeyPath, Layer, file_layer, parse_value
 from rlcore.config.origins import check_overrides, check_tree
 from rlcore.config.schema import RunConfig
 from rlcore.errors import PluginError, RlcoreError, UserError
@@ -110,6 +110,31 @@ class Translated:
     lines: Sequence[str]
 
 
+def flags_of(words: Sequence[str]) -> tuple[list[str], Layer]:
+    """The overrides among the words of a command, and its flags of another system, such as ``--beta 0.1``, as a file.
+
+    A flag without a value is true, and one with several is a list.
+    """
+    own: list[str] = []
+    tree: dict[str, Any] = {}
+    origins: dict[KeyPath, str] = {}
+    given: list[str] | None = None
+    for word in words:
+        if word.startswith("--"):
+            name, equals, value = word[2:].partition("=")
+            given = [value] if equals else []
+            tree[name], origins[(name,)] = given, f"{COMMAND_LINE}--{name}"
+        elif given is not None and "=" not in word:
+            given.append(word)
+        else:
+            own.append(word)
+            given = None
+    for name, values in tree.items():
+        read = [parse_value(value.lower() if value in ("True", "False") else value) for value in values]
+        tree[name] = read if len(read) > 1 else read[0] if read else True
+    return own, Layer(tree=tree, origins=origins)
+
+
 def translate(registry: Registry, *, files: Sequence[str], overrides: Sequence[str]) -> Translated:
     """Translate each file with the config adapter that its keys select, and each override with the one that claims it.
 
@@ -117,8 +142,10 @@ def translate(registry: Registry, *, files: Sequence[str], overrides: Sequence[s
         PluginError: a config adapter failed, or two config adapters claim the same file or key.
         UserError: a file cannot be read.
     """
+    overrides, flags = flags_of(overrides)
     check_overrides(overrides)
     parsed = [ConfigFile(name=name, layer=file_layer(Path(name).expanduser(), name=name)) for name in files]
+    parsed += [ConfigFile(name=COMMAND_LINE, layer=flags)] if flags.tree else []
     claimed, own = _assign(registry, overrides)
     given = Given(overrides=own, files=[file.layer.tree for file in parsed])
     of_files = [_translate_file(registry, file, given) for file in parsed]
