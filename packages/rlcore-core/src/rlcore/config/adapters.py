@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from rlcore.config.fields import keys_of
-from rlcore.config.layers import COMMAND_LINE, KeyPath, Layer, file_layer, parse_value
-from rlcore.config.origins import check_overrides, check_tree
+from rlcore.config.layers import COMMAND_LINE, Layer, file_layer, parse_value
+from rlcore.config.origins import KeyPath, check_overrides, check_tree
 from rlcore.config.schema import RunConfig
 from rlcore.errors import PluginError, RlcoreError, UserError
 from rlcore.plugin_calls import plugin_code, value_text
