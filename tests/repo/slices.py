@@ -9,6 +9,8 @@ SECONDS = {
     "test_memory_estimates.py": 460,
     "test_smoke.py": 390,
     "test_several_processes.py": 400,
+    "test_signals.py": 270,
+    "test_install.py": 265,
     "test_docs.py": 330,
     "test_visual_search_learns.py": 280,
     "test_gsm8k_learns.py": 240,
