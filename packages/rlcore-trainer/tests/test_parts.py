@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
+import torch
 from bandit_sampler import BAD, GOOD, BanditSampler
 from rlcore.errors import EngineError
 from rlcore.plugins.registry import Registry
@@ -68,9 +68,10 @@ class Shown:
 class Parts:
     """A learner, a sampler and a report, without a plan."""
 
-    def __init__(self, model: Any, *, engine_fails: Callable[[int], bool] = lambda request: False) -> None:
+    def __init__(self, folder: Path, *, engine_fails: Callable[[int], bool] = lambda request: False) -> None:
         strategy = SingleProcess(SingleProcessConfig())
-        trained = TrainedPolicy(CausalLanguageModel(model), strategy, CONFIG)
+        policy = CausalLanguageModel.load(folder, dtype="float32", device=torch.device("cpu"))
+        trained = TrainedPolicy(policy, strategy, CONFIG)
         ranks = Ranks(strategy.processes)
         objective = Objective(LOSS, ALGORITHM, comparable=True)
         offer_reinforcement(ranks, PolicyLearner(trained, None, None, objective, CONFIG))
@@ -88,8 +89,8 @@ class Parts:
         )
 
 
-def test_controller_learns_without_a_session_of_a_run(qwen2: Callable[..., Any]) -> None:
-    parts = Parts(qwen2())
+def test_controller_learns_without_a_session_of_a_run(model_folder: Path) -> None:
+    parts = Parts(model_folder)
     collector = Collector(TASKS, trainer=CONFIG, filter=ALGORITHM.filter, group_size=4, seed=0, success=1.0)
     controller = Controller(
         collector=collector,
@@ -106,15 +107,15 @@ def test_controller_learns_without_a_session_of_a_run(qwen2: Callable[..., Any])
     assert parts.report.recorded[:2] == [(0, "evaluation"), (1, "train")]
 
 
-def test_sampler_retries_a_failed_engine_once(qwen2: Callable[..., Any]) -> None:
-    parts = Parts(qwen2(), engine_fails=lambda request: request == 1)
+def test_sampler_retries_a_failed_engine_once(model_folder: Path) -> None:
+    parts = Parts(model_folder, engine_fails=lambda request: request == 1)
     parts.rollouts.sync(0)
     request = RolloutRequest(tasks=TASKS[:3], group_size=2, seed=0, step=1)
     groups = parts.rollouts.collect(request)
     assert groups is not None
     assert [group.task.id for group in groups] == ["0", "1", "2"]
     assert {only for group in groups for t in group.trajectories for only in t.segments[0].token_ids[2:]} <= {GOOD, BAD}
-    parts = Parts(qwen2(), engine_fails=lambda request: True)
+    parts = Parts(model_folder, engine_fails=lambda request: True)
     parts.rollouts.sync(0)
     with pytest.raises(EngineError):
         parts.rollouts.collect(request)
