@@ -133,7 +133,7 @@ def computed(case: Mapping[str, Any], processes: Processes) -> dict[str, Any]:
         tokens = sum(one.trained for one in given)
         asked = Update(learning_rate=0.0, tokens=tokens, weight=0.1 * tokens)
         alone = numbered if critic is not None and not critic.shares_trunk else None
-        _, metrics = learner.update(asked, policy=numbered, critic=alone, known=known)
+        _, metrics, *_ = learner.update(asked, policy=numbered, critic=alone, known=known)
         made = {name: one.clone() for name, one in strategy.gradients.items()}
         imitated_loss, *_ = learner.imitate(
             [replace(one, weight=0.0) for one in given], learning_rate=0.0, max_gradient_norm=1.0
