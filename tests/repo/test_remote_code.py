@@ -10,8 +10,8 @@ from workspace import ROOT
 LOADING = frozenset(
     {"from_pretrained", "from_config", "AsyncEngineArgs", "EngineArgs", "LLM", "get_tokenizer", "get_config"}
 )
-NO_CODE = frozenset({"LoraConfig", "PeftModel"})
-"""Classes of peft, which load no code and have no such argument."""
+NO_CODE = frozenset({"AutoHfQuantizer", "LoraConfig", "PeftModel"})
+"""Classes that load no code and have no such argument."""
 
 
 def calls(source: str) -> Iterator[ast.Call]:

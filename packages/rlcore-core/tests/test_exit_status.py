@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,14 @@ class Data(toy_rl.Dataset):
         {call}
         return super().tasks(split)
 """
+
+
+@pytest.fixture(autouse=True)
+def hangup_not_ignored() -> Iterator[None]:
+    """Children inherit an ignored signal, as under nohup and in the jobs of a shell."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 def start(toy: Any, *arguments: str) -> subprocess.Popen[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,8 +28,9 @@ GOOD, BAD, PROMPT = 1, 2, 3
 
 def copied(source: Any) -> Any:
     """Return a model with a copy of the weights, as an engine in another process has."""
-    weights = [one._replace(tensor=one.tensor.clone()) for one in source.weights()]
-    return streamed_model(source.folder, weights, adapter=source.adapter)
+    weights = [one._replace(tensor=copy.deepcopy(one.tensor)) for one in source.weights()]
+    quantised = any(one.tensor.dtype == torch.uint8 for one in weights)
+    return streamed_model(source.folder, weights, adapter=source.adapter, quantization="nf4" if quantised else "none")
 
 
 class BanditSampler:

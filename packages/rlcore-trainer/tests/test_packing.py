@@ -155,8 +155,8 @@ def test_single_pass_gradient_equals_the_padded_one(qwen2: Callable[..., Any], m
             ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
                 return (weights[chunk] * logprobs.exp()).sum(), {}
 
-            loss = (
-                PackedForward().loss(model, batch, loss_of_chunk, temperature=1.0, entropy=True, token_wise=True).loss
+            loss, _, _ = PackedForward().loss(
+                model, batch, loss_of_chunk, temperature=1.0, entropy=True, token_wise=True
             )
             gradient = torch.autograd.grad(loss, parameters)
             found = [total + one for total, one in zip(found, gradient, strict=True)]

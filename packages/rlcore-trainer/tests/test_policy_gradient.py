@@ -20,6 +20,7 @@ Make = Callable[..., Any]
 ROLLOUT_NAMES = {
     "reward/mean", "reward/good", "accuracy", "tokens/sampled", "turns/mean", "stop/done", "not_scored",
     "tools/calls", "tools/errors", "tools/calculator", "info/beauty", "groups/equal",
+    "groups/same_answers", "groups/contradictory", "answers/same",
 }  # fmt: skip
 UPDATE_NAMES = {
     "entropy/mean", "loss/policy", "loss/total", "clip/fraction", "gradient_norm", "learning_rate", "tokens/trained",

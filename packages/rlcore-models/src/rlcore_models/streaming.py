@@ -72,7 +72,7 @@ def streamed_model(
     config = config_of(folder)
     with _parameters_on_meta():
         model: PreTrainedModel = class_of(folder).from_config(
-            config, dtype=example.dtype, attn_implementation=attention_of(config)
+            config, dtype=example.dtype, attn_implementation=attention_of(config), trust_remote_code=False
         )
     model.train(False)
     if quantization == "none" and example.device.type == "cpu":
