@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -180,17 +181,17 @@ def policy(tmp_path: Path) -> Any:
 
 @pytest.mark.parametrize(("keep", "best"), [(1, 2), (1, 3), (2, 1)])
 def test_checkpoint_is_saved_and_pruned_atomically(tmp_path: Path, policy: Any, keep: int, best: int) -> None:
-    import torch
-    from rlcore_trainer.checkpoints.checkpoint import Checkpoints, Progress
+    from rlcore_trainer.checkpoints.checkpoint import Checkpoints, Progress, write_part
 
     run = tmp_path / "run"
-    cpu = torch.device("cpu")
 
     def save(*steps: int) -> None:
         checkpoints = Checkpoints(run / "checkpoints", keep=keep)
         for step in steps:
             progress = Progress(step=step, best_step=best if best <= step else 1)
-            checkpoints.save(progress, policy, {"step": step}, collection={"batch": step})
+            state = {"step": step}
+            write = partial(write_part, policy=policy, state=state, main=True)
+            checkpoints.save(progress, state, write, collection={"batch": step})
 
     def two() -> None:
         shutil.rmtree(run, ignore_errors=True)
@@ -203,7 +204,7 @@ def test_checkpoint_is_saved_and_pruned_atomically(tmp_path: Path, policy: Any, 
     expected = content(run)
     for number, _ in enumerate(killed_everywhere(two, lambda: save(3), at_least=10)):
         last = checkpoints_of(run)[-1]
-        progress, state, carried = Checkpoints(run / "checkpoints", keep=keep).resume(last, map_location=cpu)
+        progress, state, carried = Checkpoints(run / "checkpoints", keep=keep).resume(last)
         assert carried == {"batch": progress.step}
         assert progress.step == state["step"] == int(last.name) >= 2
         assert not list((run / "checkpoints").glob(".*"))

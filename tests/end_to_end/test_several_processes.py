@@ -37,6 +37,12 @@ RECIPES = {
         *("algorithm.advantage=gae", "critic.model=copy", "critic.warmup_steps=1", "critic.learning_rate=1e-3"),
         *("algorithm.kl.coefficient=0.05", "algorithm.kl.target=reward"),
     ),
+    "images": (
+        *("run", "-p", "mind2web", "name=run", "model.device=cpu", "model.vision_tower=frozen", "data.held_out=10"),
+        *("warmup.steps=4", "warmup.demonstrations_per_step=4", "rollout.group_size=4", "rollout.max_new_tokens=24"),
+        *("trainer.steps=2", "trainer.tasks_per_step=3", "evaluation.every=2", "evaluation.tasks=7"),
+        "algorithm.entropy=0.01",
+    ),
     "sft": (
         *("run", "-p", "gsm8k-tools", "-r", "sft", "name=run", "model.device=cpu", "model.builder.layers=1"),
         *("trainer.demonstrations=40", "trainer.held_out=8", "trainer.conversations_per_step=7", "trainer.epochs=2"),
@@ -153,17 +159,29 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return run_of
 
 
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp2"])
 @pytest.mark.parametrize(
-    "recipe", [pytest.param(one, marks=pytest.mark.long if one == "sft" else pytest.mark.slow) for one in RECIPES]
+    "recipe",
+    [pytest.param(one, marks=pytest.mark.long if one in ("images", "sft") else pytest.mark.slow) for one in RECIPES],
 )
 def test_two_processes_match_one_process(
-    recipe: str, alone: Any, tmp_path: Path, request: pytest.FixtureRequest
+    recipe: str, strategy: str, alone: Any, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     if recipe != "sft":  # the sampled tokens must be identical
         request.getfixturevalue("equal_rows")
-    output = finish((*RECIPES[recipe], *TWO), tmp_path)
+    output = finish((*RECIPES[recipe], f"strategy.id={strategy}", "strategy.processes=2"), tmp_path)
     assert_the_same(alone(recipe), tmp_path / "runs" / "run")
     assert output.count("settings  ") == output.count("policy  ") == 1
+
+
+@pytest.mark.slow
+def test_run_is_resumed_with_another_strategy(equal_rows: None, alone: Any, tmp_path: Path) -> None:
+    finish((*RECIPES["critic"], "trainer.steps=2", "strategy.id=fsdp2", "strategy.processes=2"), tmp_path)
+    words = ("trainer.steps=3", "strategy.id=single", "strategy.processes=1")
+    finish(("run", "--resume", "runs/run", *words), tmp_path)
+    expected = weights(alone("critic"))
+    for name, tensor in weights(tmp_path / "runs" / "run").items():
+        assert (tensor - expected[name]).norm() <= 3e-5 * expected[name].norm() + 1e-6, name
 
 
 @pytest.mark.long
@@ -232,8 +250,9 @@ def test_divergence_ends_all_processes_with_one_error(recipe: str, further: tupl
 
 
 @pytest.mark.slow
-def test_stopped_run_resumes_identically(equal_rows: None, tmp_path: Path) -> None:
-    arguments = (*KL, *TWO, "checkpoint.keep=1")
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp2"])
+def test_stopped_run_resumes_identically(equal_rows: None, strategy: str, tmp_path: Path) -> None:
+    arguments = (*KL, *TWO, f"strategy.id={strategy}", "checkpoint.keep=1")
     finish(arguments, tmp_path / "whole")
     stopped = tmp_path / "stopped"
     process = begin(arguments, stopped)

@@ -18,7 +18,7 @@ from rlcore.runs.checkpoint_folder import FORMAT, MANIFEST, check_checkpoint, wr
 FILES = {
     "model/model.safetensors": b"\x00\x01weights" * 50,
     "model/config.json": b"{}",
-    "optimiser.pt": b"PK\x03\x04" * 9,
+    "state.safetensors": b"PK\x03\x04" * 9,
 }
 NAMES = [*FILES, MANIFEST]
 
@@ -105,7 +105,7 @@ def test_unknown_format_is_named(tmp_path: Path, number: Any) -> None:
 
 def test_format_without_checksums_is_rejected_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "000007").mkdir()
-    old = {"format": 1, "progress": {"step": 7}, "files": {"optimiser.pt": 3}}
+    old = {"format": 1, "progress": {"step": 7}, "files": {"state.safetensors": 3}}
     (tmp_path / "000007/trainer.json").write_text(json.dumps(old), encoding="utf-8")
     assert "no checksums" in str(error_of(tmp_path / "000007").found)
 

@@ -12,13 +12,16 @@ import torch
 from rlcore.plugins.registry import Registry
 from rlcore_models.lora import attach
 from rlcore_models.lora_config import LoraTable
+from rlcore_models.sharded import put
 from rlcore_trainer.algorithms.config import AlgorithmConfig
 from rlcore_trainer.algorithms.configured import configured
 from rlcore_trainer.batching.packing import TrainingSequence
 from rlcore_trainer.config import PolicyGradientConfig
-from rlcore_trainer.distributed.collectives import OneProcess, Processes
-from rlcore_trainer.distributed.processes import JoinedProcesses
+from rlcore_trainer.distributed.config import FullyShardedConfig, SingleProcessConfig
 from rlcore_trainer.distributed.ranks import Ranks
+from rlcore_trainer.distributed.strategies.fully_sharded import FullySharded
+from rlcore_trainer.distributed.strategies.single import SingleProcess
+from rlcore_trainer.distributed.strategy import Strategy
 from rlcore_trainer.learner.critic import Critic
 from rlcore_trainer.learner.critic_config import CriticConfig
 from rlcore_trainer.learner.learner import Learner, offer_reinforcement
@@ -29,7 +32,6 @@ from rlcore_trainer.policy.causal_lm import CausalLanguageModel
 from rlcore_trainer.policy.forward import PackedForward, PlainForward
 from token_trajectories import sequence
 from torch import nn
-from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -48,11 +50,12 @@ CASES: Mapping[str, Mapping[str, Any]] = {
 class Recording:
     """An optimisation and its strategy, which keep the gradient and do not change the weights."""
 
-    def __init__(self, processes: Processes) -> None:
-        self.processes, self.gradients = processes, dict[str, Any]()
+    def __init__(self, strategy: Strategy) -> None:
+        self.strategy, self.gradients = strategy, dict[str, Any]()
+        self.processes, self.shards, self.shard = strategy.processes, strategy.shards, strategy.shard
 
     def optimise(self, model: nn.Module, **_: Any) -> Recording:
-        made = Recording(self.processes)
+        made = Recording(self.strategy)
         made.gradients, made.model = self.gradients, model  # type: ignore[attr-defined]
         return made
 
@@ -80,17 +83,7 @@ def rows(lengths: list[int]) -> list[TrainingSequence]:
     ]
 
 
-def shard(root: nn.Module) -> None:
-    for layer in [one for one in root.modules() if type(one).__name__.endswith("DecoderLayer")]:
-        fully_shard(layer)
-    fully_shard(root)
-    for module in root.modules():
-        if isinstance(module, FSDPModule):  # gloo has no product with a factor
-            module.set_gradient_divide_factor(1.0)
-            module.set_force_sum_reduction_for_comms(True)
-
-
-def computed(case: Mapping[str, Any], processes: Processes) -> dict[str, Any]:
+def computed(case: Mapping[str, Any], distributing: Strategy) -> dict[str, Any]:
     """Return what an update computes, in the main process."""
     torch.manual_seed(0)
     sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4}
@@ -103,16 +96,19 @@ def computed(case: Mapping[str, Any], processes: Processes) -> dict[str, Any]:
             if "lora_B" in name:
                 nn.init.normal_(parameter)
     policy = CausalLanguageModel(model, forward=case.get("forward", PackedForward()))
-    strategy: Any = Recording(processes)
+    processes = distributing.processes
+    strategy: Any = Recording(distributing)
     settings = PolicyGradientConfig(max_tokens_per_batch=12)
+    if case.get("critic") == "copy":
+        folder = Path(sys.argv[2])
+        if processes.rank.index == 0:
+            CausalLanguageModel(model, Path(sys.argv[1])).save(folder)
+        processes.any(False)
+        policy = CausalLanguageModel(model, folder, forward=PackedForward())
+    trained = TrainedPolicy(policy, strategy, settings)
     critic = Critic(CriticConfig(model=case["critic"]), policy, strategy, settings) if "critic" in case else None
     if critic is not None:
-        nn.init.normal_(critic._head.weight)
-    if processes.rank.world_size > 1:
-        shard(policy.root)
-        if critic is not None and not critic.shares_trunk:
-            shard(critic._trunk.root)
-    trained = TrainedPolicy(policy, strategy, settings)
+        put(critic._head.weight, torch.linspace(-1, 1, 32)[None])
     chosen, registry = case.get("loss", "clip"), Registry()
     options: Any = registry.config_model("loss", chosen)
     loss = configured(chosen, registry.load("loss", chosen), options and options())
@@ -150,13 +146,12 @@ def computed(case: Mapping[str, Any], processes: Processes) -> dict[str, Any]:
 
 def main() -> None:
     torch.set_num_threads(1)
-    processes = JoinedProcesses(cpu=True)
+    sharded = FullySharded(FullyShardedConfig())
     for name, case in CASES.items():
-        found = computed(case, processes)
-        if processes.is_main:
-            worst, where = largest_difference(found, computed(case, OneProcess()))
+        found = computed(case, sharded)
+        if sharded.processes.rank.index == 0:
+            worst, where = largest_difference(found, computed(case, SingleProcess(SingleProcessConfig())))
             print(name, worst, where, flush=True)
-    processes.end(None)
 
 
 def largest_difference(found: Mapping[str, Any], expected: Mapping[str, Any]) -> tuple[float, str]:

@@ -10,8 +10,10 @@ from two_processes import two_processes
 
 
 @pytest.mark.slow
-def test_update_with_sharded_weights_equals_that_of_one_process(model_folder: Path) -> None:
-    with two_processes("import sharded_update; sharded_update.main()", str(model_folder)) as started:
+@pytest.mark.parametrize("count", [2, 4])
+def test_update_with_sharded_weights_equals_that_of_one_process(model_folder: Path, tmp_path: Path, count: int) -> None:
+    code = "import sharded_update; sharded_update.main()"
+    with two_processes(code, str(model_folder), str(tmp_path / "copied"), count=count) as started:
         said, errors = started[0].communicate(timeout=300)
         assert started[1].communicate(timeout=60)[0] == "", "only the main process prints"
     found = {line.split()[0]: line for line in said.splitlines()}

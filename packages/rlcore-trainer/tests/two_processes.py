@@ -12,8 +12,8 @@ from rlcore_trainer.distributed import launch
 
 
 @contextmanager
-def two_processes(code: str, *arguments: str) -> Iterator[list[subprocess.Popen[str]]]:
-    """Run Python code in two processes, which find the modules of the tests, and kill them at the end."""
+def two_processes(code: str, *arguments: str, count: int = 2) -> Iterator[list[subprocess.Popen[str]]]:
+    """Run Python code in two or more processes, which find the modules of the tests, and kill them at the end."""
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
@@ -21,12 +21,12 @@ def two_processes(code: str, *arguments: str) -> Iterator[list[subprocess.Popen[
     started = [
         subprocess.Popen(
             [sys.executable, "-c", code, *arguments],
-            env={**launch._environment(index, 2, store.port), "PYTHONPATH": path},
+            env={**launch._environment(index, count, store.port), "PYTHONPATH": path},
             stdout=-1,
             stderr=-1,
             text=True,
         )
-        for index in range(2)
+        for index in range(count)
     ]
     try:
         yield started

@@ -205,6 +205,11 @@ class ControlPolicy(ActionTrunk):
         model = self._fitting(folder, where=where)
         return self._frozen(model, folder)
 
+    @property
+    def trunk_module(self) -> ActionModel:
+        """The layers that `trunk` copies."""
+        return self._model
+
     def trunk(self, folder: Path | None = None, *, where: str = "") -> ActionTrunk:
         """Return separate layers: those of a folder (raises as `second`), or a copy of the policy's own."""
         return ActionTrunk(copy.deepcopy(self._model) if folder is None else self._fitting(folder, where=where))

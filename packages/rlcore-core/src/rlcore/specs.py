@@ -302,6 +302,8 @@ class TrainerSpec(Spec):
     """Whether a run requires an environment and rewards; if not, both are optional."""
     quantizes: bool = False
     """Whether it supports ``model.quantization``. Other trainers reject a quantised base model."""
+    shards: bool = False
+    """Whether it passes its models to the strategy, which may divide their weights between processes."""
     check: str | None = None
     """``module:attribute`` of ``check(run)``, as `EnvironmentSpec.check`."""
     memory: str | None = None

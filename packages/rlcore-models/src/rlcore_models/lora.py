@@ -31,6 +31,7 @@ from transformers import PreTrainedModel
 
 from rlcore_models.lora_config import ALL, LoraTable
 from rlcore_models.lora_names import Layers, wrong_names
+from rlcore_models.sharded import put
 from rlcore_models.vision_encoder import OF_TOWER, is_vision_language, text_model
 
 NAME = "default"
@@ -191,12 +192,17 @@ def _whole(model: PreTrainedModel, table: LoraTable) -> list[str]:
     return sorted(found)
 
 
-def adapter_parameters(model: PreTrainedModel) -> dict[str, nn.Parameter]:
-    """Return the trained and saved parameters, by their names in an adapter's file without `PREFIX`."""
+def adapter_parameters(model: PreTrainedModel, values: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
+    """Return the trained and saved parameters, or their values, by their names in an adapter's file without `PREFIX`.
+
+    Args:
+        model: the model
+        values: other values of the model's parameters, by their names in it
+    """
     from peft import get_peft_model_state_dict
 
-    everything: Any = dict(model.named_parameters())
-    found: dict[str, nn.Parameter] = get_peft_model_state_dict(
+    everything: Any = dict(model.named_parameters() if values is None else values)
+    found: dict[str, Tensor] = get_peft_model_state_dict(
         model, state_dict=everything, adapter_name=NAME, save_embedding_layers=False
     )
     return found
@@ -211,7 +217,7 @@ def values_of(model: PreTrainedModel) -> dict[str, Tensor]:
 def write_values(model: PreTrainedModel, values: Mapping[str, Tensor]) -> None:
     """Overwrite the adapter's values."""
     for name, parameter in adapter_parameters(model).items():
-        parameter.copy_(values[name])
+        put(parameter, values[name])
 
 
 @contextmanager
@@ -234,8 +240,14 @@ def switched_off(model: PreTrainedModel) -> Iterator[None]:
             parameter.requires_grad_(True)
 
 
-def save_adapter(model: PreTrainedModel, folder: Path) -> None:
-    """Write the adapter in peft's format, with the fingerprint of its base in the metadata of the weights."""
+def save_adapter(model: PreTrainedModel, folder: Path, values: Mapping[str, Tensor] | None = None) -> None:
+    """Write the adapter in peft's format, with the fingerprint of its base in the metadata of the weights.
+
+    Args:
+        model: the model
+        folder: a new folder
+        values: whole parameters by their names in the model, if processes hold parts of them
+    """
     base = _BASES[model]
     settings = copy.copy(model.peft_config[NAME])
     settings.inference_mode = True
@@ -244,7 +256,8 @@ def save_adapter(model: PreTrainedModel, folder: Path) -> None:
             setattr(settings, key, sorted(names))
     folder.mkdir(parents=True, exist_ok=True)
     settings.save_pretrained(str(folder))
-    tensors = {PREFIX + name: value.detach().cpu().contiguous() for name, value in adapter_parameters(model).items()}
+    parameters = adapter_parameters(model, values)
+    tensors = {PREFIX + name: value.detach().cpu().contiguous() for name, value in parameters.items()}
     metadata = {"format": "pt", FINGERPRINT: base.fingerprint}
     if (quantised := quantization_of(model)) != "none":
         metadata[QUANTIZATION] = quantised

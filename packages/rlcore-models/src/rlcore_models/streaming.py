@@ -19,6 +19,7 @@ from transformers import PreTrainedModel
 from rlcore_models.cpu_linear import use_onednn
 from rlcore_models.loading import attention_of, class_of, config_of
 from rlcore_models.quantization import use_empty_layers
+from rlcore_models.sharded import whole
 
 Places = dict[str, list[tuple[nn.Module, str]]]
 """The modules that hold a tensor, with the name of their attribute; several if tensors are tied."""
@@ -30,10 +31,9 @@ def named_tensors(module: nn.Module) -> Iterator[NamedTensor]:
     A sharded parameter is gathered, so all its processes must iterate together. One tensor is gathered at a time.
     """
     for name, tensor in _kept(module):
-        gather = getattr(tensor, "full_tensor", None)  # of a DTensor, whose import takes a second
-        whole: Tensor = tensor if gather is None else gather()
+        found = whole(tensor)
         # A quantised parameter has constants beside its numbers, so the object itself is passed on.
-        yield named(name, whole.detach() if whole.is_floating_point() else whole)
+        yield named(name, found.detach() if found.is_floating_point() else found)
 
 
 def named(name: str, tensor: Tensor) -> NamedTensor:

@@ -54,6 +54,7 @@ rlcore_specs = [
         check="rlcore_trainer.checks.conflicts:check",
         memory="rlcore_trainer.checks.memory:memory",
         quantizes=True,
+        shards=True,
         tables=(
             ("algorithm", "rlcore_trainer.algorithms.config:AlgorithmConfig"),
             ("warmup", "rlcore_trainer.config:WarmupConfig"),
@@ -71,6 +72,7 @@ rlcore_specs = [
         check="rlcore_trainer.supervised.check:check",
         memory="rlcore_trainer.checks.memory:memory",
         quantizes=True,
+        shards=True,
         tables=(("lora", "rlcore_models.lora_config:LoraTable"),),
     ),
     StrategySpec(
@@ -79,6 +81,14 @@ rlcore_specs = [
         config="rlcore_trainer.distributed.config:SingleProcessConfig",
         summary="One process, one device.",
         check="rlcore_trainer.distributed.launch:check_device",
+    ),
+    StrategySpec(
+        id="fsdp2",
+        target="rlcore_trainer.distributed.strategies.fully_sharded:FullySharded",
+        config="rlcore_trainer.distributed.config:FullyShardedConfig",
+        summary="Several processes, each with a part of the model (FSDP2).",
+        check="rlcore_trainer.distributed.launch:check_sharded",
+        launch="rlcore_trainer.distributed.launch:launch",
     ),
     StrategySpec(
         id="ddp",

@@ -66,7 +66,7 @@ CLAIMED = ("environment", "dataset")
 
 SPEC_ATTRIBUTES = frozenset(
     {"blocking", "max_concurrency", "scope", "minimum", "maximum", "rewards_silence", "trains", "speaks"}
-    | {"tables", "needs_environment", "quantizes", "runs_code", "action"}
+    | {"tables", "needs_environment", "quantizes", "shards", "runs_code", "action"}
     | {"key", "fix", "guide"}
 )
 """Spec fields that a component given as an import path defines as attributes."""

@@ -15,7 +15,7 @@ from typing import Any
 from rlcore.errors import UserError
 from rlcore.json_files import read_json
 
-FORMAT = 2
+FORMAT = 3
 MANIFEST = "manifest.json"
 PROGRESS = "trainer.json"
 """Written by the trainers of rlcore, also in format 1, which had no manifest."""

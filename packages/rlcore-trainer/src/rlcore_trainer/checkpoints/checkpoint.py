@@ -5,9 +5,9 @@
     checkpoints/
         000040/                written as .000040.partial, flushed to disk, then renamed
             model/             a Hugging Face model folder or a peft adapter folder, with the tokenizer files
-            optimiser.pt       state of the strategy and the trainer
+            state.safetensors  tensors of the optimiser and the trainer
+            trainer.json       step, updates, best evaluation, and the rest of that state
             collection.json    position in the data, and groups that are carried over
-            trainer.json       step, updates, best evaluation
             manifest.json      format, and the size and checksum of every file
         best -> 000040         by the metric of [checkpoint.best]; the latest on ties
         last -> 000040
@@ -20,21 +20,21 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
 from rlcore.atomic_files import beside, flush, sweep
 from rlcore.errors import UserError, WriteError
 from rlcore.json_files import read_json
 from rlcore.runs.checkpoint_folder import check_checkpoint, write_manifest
 from safetensors import SafetensorError
 
+from rlcore_trainer.checkpoints import state_file
+from rlcore_trainer.checkpoints.state_file import STATE_FILE
 from rlcore_trainer.policy.policy import Policy
 
 COLLECTION = "collection.json"
@@ -78,8 +78,8 @@ class Checkpoints:
     def save(
         self,
         progress: Progress,
-        policy: Policy,
         state: Mapping[str, Any],
+        write: Callable[[Path], object],
         *,
         collection: Mapping[str, Any] | None = None,
     ) -> Path:
@@ -87,8 +87,8 @@ class Checkpoints:
 
         Args:
             progress: progress of the run
-            policy: writes the folder ``model``
             state: state of the strategy and the trainer
+            write: calls `write_part` with the folder in all processes that hold a part of the policy or the state
             collection: position in the data, as plain JSON values
 
         Raises:
@@ -96,28 +96,29 @@ class Checkpoints:
         """
         target = self.folder / f"{progress.step:06d}"
         with _making(target) as partial:
-            policy.save(partial / "model")
-            torch.save(dict(state), partial / "optimiser.pt")
+            plain, tensors = state_file.divided(state)
+            state_file.create(partial / STATE_FILE, tensors)
+            write(partial)
             if collection:
                 (partial / COLLECTION).write_text(json.dumps(collection), encoding="utf-8")
-            trainer = json.dumps({"progress": asdict(progress)}, indent=2)
+            trainer = json.dumps({"progress": asdict(progress), "state": plain})
             (partial / "trainer.json").write_text(trainer + "\n", encoding="utf-8")
             write_manifest(partial, progress.step)
         with _told(target):
             self._settle(progress)
         return target
 
-    def save_reference(self, policy: Policy) -> Path:
+    def save_reference(self, write: Callable[[Path], object]) -> Path:
         """Save the current policy as the reference of the KL term for a resumed run. Raises as `save`."""
         target = self.folder / "reference"
         with _making(target) as partial:
-            policy.save(partial)
+            write(partial)
             write_manifest(partial)
         return target
 
-    def resume(self, folder: Path, *, map_location: torch.device) -> Restored:
+    def resume(self, folder: Path) -> Restored:
         """Read a checkpoint, and finish the link updates and removals that an interrupted `save` left undone."""
-        restored = read(folder, map_location=map_location)
+        restored = read(folder)
         with _told(folder):
             self._settle(restored.progress)
         return restored
@@ -143,7 +144,20 @@ class Checkpoints:
             beside(link).replace(link)
 
 
-def read(folder: Path, *, map_location: torch.device) -> Restored:
+def write_part(folder: Path, policy: Policy, state: Mapping[str, Any], *, main: bool) -> None:
+    """Write the policy, and the tensors of the state of this process, into the folder of a new checkpoint.
+
+    Args:
+        folder: the folder
+        policy: the policy; see `Policy.save`
+        state: as in `Checkpoints.save`
+        main: whether this process writes the tensors that are not divided between processes
+    """
+    policy.save(folder / "model")
+    state_file.write(folder / STATE_FILE, state_file.divided(state)[1], main=main)
+
+
+def read(folder: Path) -> Restored:
     """Return what a checkpoint contains.
 
     The checksums of the files are not compared, because ``rlcore run --resume`` has done so.
@@ -154,13 +168,13 @@ def read(folder: Path, *, map_location: torch.device) -> Restored:
     check_checkpoint(folder, checksums=False)
     name = "trainer.json"
     try:
-        saved = read_json(folder / name)["progress"]
-        progress = Progress(**{**saved, "best_score": tuple(saved["best_score"])})
-        name = "optimiser.pt"
-        state = torch.load(folder / name, map_location=map_location, weights_only=True)
+        saved = read_json(folder / name)
+        progress = Progress(**{**saved["progress"], "best_score": tuple(saved["progress"]["best_score"])})
+        plain, name = saved["state"], STATE_FILE
+        state = state_file.read(folder / name, plain)
         name = COLLECTION
         collection = read_json(folder / name) if (folder / name).is_file() else {}
-    except (OSError, EOFError, RuntimeError, ValueError, KeyError, TypeError, pickle.UnpicklingError) as error:
+    except (OSError, RuntimeError, ValueError, KeyError, TypeError, SafetensorError) as error:
         found = f"{name}: {type(error).__name__}"
         fix = "resume from another folder in checkpoints/"
         raise UserError("the checkpoint is damaged", found=found, where=str(folder), fix=fix) from error

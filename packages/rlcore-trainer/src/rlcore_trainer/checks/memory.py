@@ -20,6 +20,9 @@ from rlcore_models.lora_config import ALL, LoraTable, lora_table
 
 from rlcore_trainer.algorithms.config import AlgorithmConfig
 from rlcore_trainer.checks.expected_tokens import expected_tokens
+from rlcore_trainer.config import SupervisedConfig
+from rlcore_trainer.distributed.config import FullyShardedConfig
+from rlcore_trainer.distributed.launch import process_count
 from rlcore_trainer.learner.critic_config import CriticConfig
 
 if TYPE_CHECKING:
@@ -51,10 +54,16 @@ def memory(run: RunSession, model: ModelOnDevice) -> MemoryNeeds:
     trained = _adapter_parameters(lora, model) if lora.wanted else shape.parameters - still
     master = MASTER if size < MASTER else 0
     weights = shape.parameters * (NF4 if run.config.model.quantization == "nf4" else size)
+    sharded = isinstance(run.options("strategy"), FullyShardedConfig)
+    count = process_count(run) if sharded else 1
     parts = {
-        "weights": int(weights) + (trained * size if lora.wanted else 0),
-        "optimiser": trained * (MOMENTS + master),
+        "weights": (int(weights) + (trained * size if lora.wanted else 0)) // count,
+        "optimiser": trained * (MOMENTS + master) // count,
     }
+    if count > 1:
+        parts["gathered weights"] = _gathered(model)
+        if not isinstance(trainer, SupervisedConfig) or trainer.rollouts:
+            parts["weights of the engine"] = int(weights)
 
     steps = trainer.steps if isinstance(trainer.steps, int) else GROWTH_STEPS
     growth = min(1.0, steps / GROWTH_STEPS)
@@ -74,16 +83,23 @@ def memory(run: RunSession, model: ModelOnDevice) -> MemoryNeeds:
 
     phases = {
         "first micro-batch": computed(tokens.first),
-        "further micro-batches": {"gradients": trained * size, **computed(tokens.further)},
-        "optimiser step": {"gradients": trained * max(MASTER, size)},
+        "further micro-batches": {"gradients": trained * size // count, **computed(tokens.further)},
+        "optimiser step": {"gradients": trained * max(MASTER, size) // count},
     }
     if isinstance(algorithm, AlgorithmConfig) and algorithm.kl.coefficient and not lora.wanted:
-        parts["reference"] = shape.parameters * size
+        parts["reference"] = shape.parameters * size // count
     if isinstance(critic, CriticConfig) and critic.model not in (None, "head"):
-        parts["critic"] = shape.parameters * (size + MOMENTS + master)
-        phases["update of the critic"] = {"gradients": shape.parameters * size, **computed(tokens.further)}
+        parts["critic"] = shape.parameters * (size + MOMENTS + master) // count
+        phases["update of the critic"] = {"gradients": shape.parameters * size // count, **computed(tokens.further)}
     stored = still * size * (not lora.wanted) + trained * (size + MOMENTS + master)
     return MemoryNeeds(parts=parts, phases=phases, checkpoint=stored)
+
+
+def _gathered(model: ModelOnDevice) -> int:
+    """Return what a process gathers of divided weights: those outside of the layers, and two layers with a gradient."""
+    shape, size = model.shape, model.element_bytes
+    inside = sum(inputs * outputs for name, outputs, inputs in shape.matrices if ".layers." in name)
+    return (shape.parameters - inside) * (size + MASTER) + inside // max(1, shape.layers) * (2 * size + MASTER)
 
 
 def _activations(model: ModelOnDevice, tokens: int, lora: LoraTable, *, checkpointed: bool) -> int:

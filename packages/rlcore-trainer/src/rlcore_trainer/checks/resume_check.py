@@ -1,4 +1,4 @@
-"""Find settings that a resumed run cannot change. Imports torch only to read a critic."""
+"""Find settings that a resumed run cannot change. Does not import torch."""
 
 from __future__ import annotations
 
@@ -65,12 +65,6 @@ def no_reference(checkpoints: Path | None) -> UserError:
 
 def _was_head(checkpoint: Path) -> bool | None:
     """Return whether the critic of a checkpoint is a value head; None if there is none or it cannot be read."""
-    import pickle
-
-    import torch
-
-    try:
-        state = torch.load(checkpoint / "optimiser.pt", map_location="cpu", weights_only=True, mmap=True)
-        return set(state["updates"]["critic"]["weights"]) == HEAD_WEIGHTS
-    except (OSError, EOFError, RuntimeError, ValueError, KeyError, TypeError, pickle.UnpicklingError):
-        return None
+    with suppress(OSError, ValueError, LookupError, TypeError):
+        return set(read_json(checkpoint / "trainer.json")["state"]["updates"]["critic"]["weights"]) == HEAD_WEIGHTS
+    return None

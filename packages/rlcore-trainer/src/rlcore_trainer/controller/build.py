@@ -44,7 +44,7 @@ def training_session(
     device = strategy.device(run.config.model.device)
     folder: Path = strategy.processes.from_main(run.model_folder)
     read = checkpoints.resume if checkpoints else checkpoint.read
-    restored = read(run.resume_from, map_location=device) if run.resume_from is not None else None
+    restored = read(run.resume_from) if run.resume_from is not None else None
     policy = starting_policy(run, folder, device=device, dropout=dropout)
     if settings.gradient_checkpointing:
         policy.recompute_activations()

@@ -65,6 +65,7 @@ class Controller:
         self._collector, self._rollouts, self._update, self._session = collector, rollouts, update, session
         self._schedule, self._report, self._warm_up = schedule, report, warm_up
         self._critic_state = critic_state
+        session.save_state_of(self)
         self._keeper = report if isinstance(report, KeepsEvidence) else None
         self._scored = session.resumed
         """Whether any rollout of this run has been scored."""
@@ -76,7 +77,7 @@ class Controller:
         try:
             return self._reinforce()
         except EngineError:
-            self._session.save_unsaved(self)
+            self._session.save_unsaved()
             raise
 
     def state(self) -> Mapping[str, Any]:
@@ -90,7 +91,7 @@ class Controller:
 
     def _warmed_up(self) -> bool:
         """Complete the warm-up, if there is one. Return False after a stop."""
-        return not self._session.stopping() if self._warm_up is None else self._warm_up.complete(self)
+        return not self._session.stopping() if self._warm_up is None else self._warm_up.complete()
 
     def _reinforce(self) -> Mapping[str, float]:
         session, schedule = self._session, self._schedule
@@ -100,7 +101,7 @@ class Controller:
             if metrics := self._evaluate(0):
                 self._report.log(0, metrics)
             if self._warm_up is not None and session.saves:
-                session.save(self)
+                session.save()
         session.introduce(schedule.introduction)
         for step in session.steps(schedule.steps):
             if (finished := self._step(step)) is None:
@@ -108,9 +109,9 @@ class Controller:
             metrics = finished
             session.watch(metrics, default=DECIDING[0])
             self._report.log(step, metrics)
-            session.save_when_due(self, step)
+            session.save_when_due(step)
         # Save the last step, also after a stop.
-        session.save_unsaved(self)
+        session.save_unsaved()
         return metrics
 
     def _step(self, step: int) -> dict[str, float] | None:
@@ -182,7 +183,7 @@ class Controller:
             critic_only=step <= schedule.critic_only,
         )
         checked = {CHECKED[name]: value for name, value in result.metrics.items() if name in CHECKED}
-        unchanged = None if result.updates or self._critic_state is not None else self
+        unchanged = not result.updates and self._critic_state is None
         session.require_finite(checked, f"step {step}", unchanged=unchanged)
         if self._keeper is not None and result.tokens is not None:
             note = {"step": step, "version": session.policy.version, "updates": result.updates}
@@ -212,6 +213,6 @@ class Controller:
             require_scores(groups, what)
         except NotScoredError:
             if self._scored:
-                self._session.save_unsaved(self)
+                self._session.save_unsaved()
             raise
         self._scored = True

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from rlcore.errors import DivergenceError
 
-from rlcore_trainer.policy.finite import first_non_finite
-
 
 def require_finite(
     numbers: Mapping[str, float], when: str, *, kept: Path | None = None, key: str = "trainer.learning_rate"
@@ -28,16 +26,6 @@ def require_finite(
     for name, value in numbers.items():
         if not math.isfinite(value):
             raise diverged(f"the {name} is {value} at {when}", kept=kept, key=key)
-
-
-def require_finite_tensors(tensors: Mapping[str, object], when: str, *, kept: Path | None = None) -> None:
-    """Check all tensors in nested mappings and sequences.
-
-    Raises:
-        DivergenceError: a tensor contains NaN or infinity.
-    """
-    if (name := first_non_finite(tensors)) is not None:
-        raise diverged(f"{name} contains NaN or infinity at {when}", kept=kept)
 
 
 def diverged(message: str, *, kept: Path | None, key: str = "trainer.learning_rate") -> DivergenceError:

@@ -145,6 +145,7 @@ class PolicyGradientTrainer:
         reference = reference_policy(
             session.policy,
             self._algorithm.kl,
+            trained.strategy,
             checkpoints=all_checkpoints(run, session),
             keep=self._warmup.steps > 0,
             resumed=session.resumed,
@@ -224,6 +225,5 @@ class PolicyGradientTrainer:
     def _start_reinforcement(self) -> None:
         """Start from the policy after the warm-up, which is then the reference of the KL term, too."""
         self._learner.begin_reinforcement()
-        checkpoints, kl = self.session.checkpoints, self._algorithm.kl
-        if self._local.reference is not None and checkpoints is not None and kl.reference is None:
-            checkpoints.save_reference(self.session.policy)
+        if self._local.reference is not None and self._algorithm.kl.reference is None:
+            self.session.save_reference()

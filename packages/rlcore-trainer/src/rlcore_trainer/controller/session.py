@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,14 +14,15 @@ from rlcore.console.wording import counted
 from rlcore.errors import UserError, did_you_mean
 from rlcore.runs.directory import last_checkpoint
 
-from rlcore_trainer.checkpoints.checkpoint import Checkpoints, Progress
+from rlcore_trainer.checkpoints.checkpoint import Checkpoints, Progress, write_part
 from rlcore_trainer.config import EarlyStop
-from rlcore_trainer.controller.divergence import require_finite, require_finite_tensors
+from rlcore_trainer.controller.divergence import diverged, require_finite
 from rlcore_trainer.controller.report import Report
 from rlcore_trainer.controller.sync_check import fixed_prompt
 from rlcore_trainer.distributed.ranks import Ranks
 from rlcore_trainer.learner.trained_policy import TrainedPolicy
 from rlcore_trainer.metrics import direction_of
+from rlcore_trainer.policy.finite import first_non_finite
 from rlcore_trainer.policy.policy import TokenPolicy
 
 EVALUATION = "evaluation/"
@@ -82,6 +84,12 @@ class TrainingSession:
         self._saved = None if resumed is None else (resumed.step, resumed.warmup)
         """Step and warm-up updates of the last checkpoint."""
         self.policy.version = self.progress.updates
+        self._trainer: Resumable | None = None
+        ranks.offer(write=self._write, write_reference=self._write_reference, defect=self._defect)
+
+    def save_state_of(self, trainer: Resumable) -> None:
+        """Store the state of a trainer in the checkpoints. Each process has a trainer."""
+        self._trainer = trainer
 
     @property
     def saves(self) -> bool:
@@ -149,25 +157,25 @@ class TrainingSession:
         """The newest checkpoint of this run; None if there is none, or in a process that does not write them."""
         return last_checkpoint(self.checkpoints.folder.parent) if self.checkpoints else None
 
-    def require_finite(self, numbers: Mapping[str, float], when: str, *, unchanged: Resumable | None = None) -> None:
+    def require_finite(self, numbers: Mapping[str, float], when: str, *, unchanged: bool = False) -> None:
         """Stop the run if a number of a step is NaN or infinite.
 
         Args:
             numbers: values by name
             when: the step, for the message
-            unchanged: the trainer, if it and the policy are still those of the last completed step, which is then saved
+            unchanged: whether policy and trainer are still those of the last completed step, which is then saved
 
         Raises:
             DivergenceError: a number is not finite.
         """
         if all(map(math.isfinite, numbers.values())):
             return
-        if unchanged is not None and self.progress.updates:
-            self.save_unsaved(unchanged)
+        if unchanged and self.progress.updates:
+            self.save_unsaved()
         require_finite(numbers, when, kept=self.last_checkpoint)
 
-    def require_finite_policy(self, when: str, **state: object) -> None:
-        """Stop the run if a trained weight, a tensor of ``state`` or a log-probability is NaN or infinite.
+    def require_finite_policy(self, when: str) -> None:
+        """Stop the run if a trained weight, a tensor of the state or a log-probability is NaN or infinite.
 
         Weights can be finite and too large for a forward pass, so one of a policy over tokens is tried on fixed tokens,
         and on the token whose embedding has the largest number: only the embeddings of tokens in the data are updated.
@@ -175,41 +183,75 @@ class TrainingSession:
         Raises:
             DivergenceError: a number is not finite.
         """
-        trained = {name: one for name, one in self.policy.module.named_parameters() if one.requires_grad}
-        require_finite_tensors({"weights": trained, **state}, when, kept=self.last_checkpoint)
-        if not isinstance(self.policy, TokenPolicy):
-            return
-        prompt = fixed_prompt(self.policy)
-        placeholders = {prompt.token_ids[span.offset] for span in prompt.media}
-        first, *others = (token for token in prompt.token_ids if token not in placeholders)
-        logprobs_T = self.policy.continuation(prompt, [first, self.policy.largest_token(), first, *others[:2]])
-        worst = next((one for one in logprobs_T.tolist() if not math.isfinite(one)), 0.0)
-        require_finite({"log-probability of a fixed token": worst}, when, kept=self.last_checkpoint)
+        for defect in self._where_needed("defect"):
+            if defect is not None:
+                raise diverged(f"{defect} at {when}", kept=self.last_checkpoint)
 
-    def save(self, trainer: Resumable) -> None:
+    def _defect(self) -> str | None:
+        """Return what is not finite in the part of this process; None if nothing is."""
+        trained = {name: one for name, one in self.policy.module.named_parameters() if one.requires_grad}
+        name = first_non_finite({"weights": trained, "optimizer": self._state()})
+        worst = 0.0
+        if isinstance(self.policy, TokenPolicy):
+            prompt = fixed_prompt(self.policy)
+            placeholders = {prompt.token_ids[span.offset] for span in prompt.media}
+            first, *others = (token for token in prompt.token_ids if token not in placeholders)
+            logprobs_T = self.policy.continuation(prompt, [first, self.policy.largest_token(), first, *others[:2]])
+            worst = next((one for one in logprobs_T.tolist() if not math.isfinite(one)), 0.0)
+        if name is not None:
+            return f"{name} contains NaN or infinity"
+        return None if math.isfinite(worst) else f"the log-probability of a fixed token is {worst}"
+
+    def _state(self) -> Mapping[str, Any]:
+        """Return the state of optimiser and trainer in this process."""
+        return {**self.trained.state(), **(self._trainer.state() if self._trainer is not None else {})}
+
+    def _write(self, folder: Path) -> None:
+        """Write the part of this process of a checkpoint."""
+        write_part(folder, self.policy, self._state(), main=self.ranks.is_main)
+
+    def _write_reference(self, folder: Path) -> None:
+        self.policy.save(folder)
+
+    def _where_needed(self, name: str, *arguments: Any) -> list[Any]:
+        """Call a function in all processes if each has a part of the weights, or else in this one."""
+        if self.trained.strategy.shards:
+            return self.ranks.call_all(name, *arguments, separate=True)
+        return [getattr(self, f"_{name}")(*arguments)]
+
+    def save_reference(self) -> None:
+        """Save the policy as the reference of the KL term for a resumed run, if the run has a directory."""
+        if self.checkpoints is not None:
+            self.checkpoints.save_reference(partial(self._where_needed, "write_reference"))
+
+    def save(self) -> None:
         """Write a checkpoint of the last completed step, if the run has a directory.
 
         Raises:
             DivergenceError: see `require_finite_policy`.
             UserError: the checkpoint cannot be written.
         """
-        state = {**self.trained.state(), **trainer.state()}
-        self.require_finite_policy(f"step {self.progress.step}", optimizer=state)
+        self.require_finite_policy(f"step {self.progress.step}")
         if self.checkpoints is None:
             return
-        path = self.checkpoints.save(self.progress, self.policy, state, collection=trainer.collection())
+        path = self.checkpoints.save(
+            self.progress,
+            self._state(),
+            partial(self._where_needed, "write"),
+            collection=self._trainer.collection() if self._trainer is not None else None,
+        )
         self._saved = (self.progress.step, self.progress.warmup)
         self._report.checkpoint_saved(self.progress.step, path)
 
-    def save_unsaved(self, trainer: Resumable) -> None:
+    def save_unsaved(self) -> None:
         """Save the last completed step unless it has been saved already."""
         if self._saved != (self.progress.step, self.progress.warmup):
-            self.save(trainer)
+            self.save()
 
-    def save_when_due(self, trainer: Resumable, step: int) -> None:
+    def save_when_due(self, step: int) -> None:
         """Save if a checkpoint is due after this step or the step is the best so far."""
         if (self._every and step % self._every == 0) or self.progress.best_step == step:
-            self.save(trainer)
+            self.save()
 
 
 def score(metrics: Mapping[str, float], choice: MetricChoice, default: Sequence[str]) -> tuple[float, ...] | None:

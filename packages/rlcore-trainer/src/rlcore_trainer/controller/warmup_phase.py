@@ -10,7 +10,7 @@ from rlcore.console.wording import counted
 from rlcore.runs.progress import Meter
 
 from rlcore_trainer.controller.report import Report
-from rlcore_trainer.controller.session import Resumable, TrainingSession
+from rlcore_trainer.controller.session import TrainingSession
 
 SAVE_EVERY_S = 60.0
 """Seconds between checkpoints, if there are any: a checkpoint takes longer than several updates of a small model."""
@@ -53,7 +53,7 @@ class WarmUpPhase:
         self._warm_up, self._steps, self._session, self._report = warm_up, steps, session, report
         self._start_reinforcement = start_reinforcement
 
-    def complete(self, trainer: Resumable) -> bool:
+    def complete(self) -> bool:
         """Make the remaining updates. Return False after a stop, which saves the updates so far."""
         session, saved = self._session, time.monotonic()
         done = session.progress.warmup or 0
@@ -66,14 +66,14 @@ class WarmUpPhase:
             session.policy.version = updates
             session.advance(0, warmup=updates)
             if session.saves and time.monotonic() - saved > SAVE_EVERY_S:
-                session.save(trainer)
+                session.save()
                 saved = time.monotonic()
 
         with self._report.progress("warm-up", self._steps - done, "step") as meter:
             self._warm_up(meter, done=done, finished=finished)
         session.require_finite_policy("the end of the warm-up")
         if session.stopping():
-            session.save(trainer)
+            session.save()
             return False
         session.advance(0, warmup=None)
         self._start_reinforcement()

@@ -9,15 +9,19 @@ from typing import Any
 import torch
 from rlcore.errors import UserError
 from rlcore.models.freed_memory import return_freed_memory
+from rlcore_models.sharded import put, whole
 from torch import Tensor, nn
 
 KEPT_BYTES = 2**29
 """Freed memory that stays on the heap. Without a limit, its gaps grow with the updates of a large model: the memory of
 SmolLM2 grew from 5.5 to 9 GiB in 60 of them."""
 
+MOMENTS = ("exp_avg", "exp_avg_sq")
+"""The names of the moments in the state of `torch.optim.AdamW`."""
+
 
 class AdamW:
-    """A `rlcore_trainer.distributed.strategy.Optimisation` in one process.
+    """A `rlcore_trainer.distributed.strategy.Optimisation` of whole parameters in one process, or of divided ones.
 
     Half-precision weights get a float32 copy for the optimiser, because small updates would otherwise be lost to
     rounding.
@@ -39,7 +43,7 @@ class AdamW:
 
     def step(self, learning_rate: float, max_gradient_norm: float) -> tuple[float, bool]:
         """Clip the gradient, update the weights and clear the gradient; see `Optimisation.step`."""
-        norm = float(nn.utils.clip_grad_norm_(self._live, max_gradient_norm))
+        norm = float(whole(nn.utils.clip_grad_norm_(self._live, max_gradient_norm)))
         updated = math.isfinite(norm)
         if updated:
             for group in self._optimiser.param_groups:
@@ -57,9 +61,9 @@ class AdamW:
         return norm, updated
 
     def state(self) -> dict[str, Any]:
-        """Return the data that `restore` needs: the optimiser's moments, and the float32 copies if there are any."""
-        masters = [master.detach() for _, master in self._split()]
-        return {"optimiser": self._optimiser.state_dict(), "masters": masters}
+        """Return the data that `restore` needs: the moments of each parameter, and float32 copies if there are any."""
+        moments = [dict(self._optimiser.state.get(master, {})) for master in self._masters]
+        return {"moments": moments, "masters": [master.detach() for _, master in self._split()]}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restore a `state` of the same model. The settings of the optimiser stay those of this run.
@@ -67,7 +71,7 @@ class AdamW:
         Raises:
             UserError: the state is of weights in another precision.
         """
-        optimiser, masters = self._optimiser, list(self._split())
+        masters = list(self._split())
         if len(masters) != len(state["masters"]):
             raise UserError(
                 "a resumed run cannot change the precision of its weights",
@@ -75,13 +79,14 @@ class AdamW:
                 where="model.dtype",
                 fix="set model.dtype to the precision that the run started with",
             )
-        settings = [{key: group[key] for key in ("betas", "weight_decay")} for group in optimiser.param_groups]
-        optimiser.load_state_dict(state["optimiser"])
-        for group, own in zip(optimiser.param_groups, settings, strict=True):
-            group.update(own)
-        with torch.no_grad():
-            for (_, master), saved in zip(masters, state["masters"], strict=True):
-                master.copy_(saved)
+        for master, moments in zip(self._masters, state["moments"], strict=True):
+            if moments:
+                own = self._optimiser.state[master] = {name: torch.zeros_like(master) for name in MOMENTS}
+                for name in MOMENTS:
+                    put(own[name], moments[name])
+                own["step"] = moments["step"].to(master.device, copy=True)
+        for (_, master), saved in zip(masters, state["masters"], strict=True):
+            put(master, saved)
 
     def _split(self) -> Iterable[tuple[Tensor, Tensor]]:
         return ((live, master) for live, master in zip(self._live, self._masters, strict=True) if live is not master)

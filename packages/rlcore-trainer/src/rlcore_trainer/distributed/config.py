@@ -20,3 +20,7 @@ class DataParallelConfig(Table):
 
     processes: Annotated[int, Field(ge=1, le=1024)] | None = None
     """Number of processes. None uses those started by ``torchrun`` or ``accelerate launch``, or else one per GPU."""
+
+
+class FullyShardedConfig(DataParallelConfig):
+    """``[strategy]`` for ``fsdp2``: several processes, each with a part of the model and a share of the work."""

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from rlcore.checks import Finding, failure, warning
 from rlcore.console.terminal import say
@@ -21,6 +21,7 @@ from rlcore.console.wording import counted
 from rlcore.runs.surroundings import usable_cores
 from rlcore.session.exits import stops_handled
 from rlcore.session.processes import LAUNCHER, Alone, Processes, Start, world_size
+from rlcore.specs import TrainerSpec
 
 from rlcore_trainer.distributed.config import DataParallelConfig
 from rlcore_trainer.distributed.failures import FAILURE
@@ -41,9 +42,24 @@ def check(run: RunSession) -> Iterator[Finding]:
         yield from check_device(run)
     elif not _gpus(run.config.model.device) and count > (cores := usable_cores()):
         yield warning(
-            f"{counted(count, 'process')} share {counted(cores, 'core')} and compete for them, and each holds a full "
-            f"copy of the model; strategy.processes={cores} or fewer is faster"
+            f"{counted(count, 'process')} share {counted(cores, 'core')} and compete for them; "
+            f"strategy.processes={cores} or fewer is faster"
         )
+
+
+def check_sharded(run: RunSession) -> Iterator[Finding]:
+    """Find what `check` finds, and what cannot be divided between processes."""
+    yield from check(run)
+    if (started := process_count(run)) == 1:
+        return
+    instead = "strategy.id=ddp, in which each process has a copy"
+    trainer, model = cast(TrainerSpec, run.registry.spec("trainer", run.config.trainer.id)), run.config.model
+    actions = {getattr(run.registry.spec("environment", one.id), "action", "chat") for one in run.resolved.environments}
+    if not trainer.shards or actions - {"chat"}:
+        reason = f"only the weights of language models are divided between {counted(started, 'process')}"
+        yield failure("strategy.id", reason, instead)
+    if model.quantization != "none":
+        yield failure("model.quantization", "fsdp2 cannot divide quantised weights", f"none, or {instead}")
 
 
 def check_device(run: RunSession) -> Iterator[Finding]:
@@ -153,6 +169,11 @@ def _signal(processes: Sequence[subprocess.Popen[bytes]], number: int) -> None:
             process.send_signal(number)
 
 
+def process_count(run: RunSession) -> int:
+    """Return the number of processes of a run."""
+    return world_size() if "WORLD_SIZE" in os.environ else _count(run)
+
+
 def _count(run: RunSession) -> int:
     """Return the number of processes of a run without a launcher."""
     options = run.options("strategy")
@@ -184,7 +205,7 @@ def _conflicts(run: RunSession) -> Iterator[Finding]:
     if launched and wanted not in (None, started):
         reason = f"the launcher started {counted(started, 'process')}: WORLD_SIZE={started}"
         yield failure("strategy.processes", reason, "remove it, or start rlcore run without a launcher")
-    count = started if launched else _count(run)
+    count = process_count(run)
     if count == 1:
         return
     if device.startswith("cuda:"):

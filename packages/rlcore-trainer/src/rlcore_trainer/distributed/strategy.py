@@ -12,7 +12,7 @@ from rlcore_trainer.distributed.collectives import Processes
 
 
 class Optimisation(Protocol):
-    """The optimiser of a module, whose copies in all processes have equal weights."""
+    """The optimiser of a module, of which each process has an equal copy or a part."""
 
     def backward(self, loss: Tensor) -> None:
         """Accumulate the gradient of a micro-batch's loss."""
@@ -48,6 +48,18 @@ class Strategy(Protocol):
 
         Raises:
             UserError: the device does not exist.
+        """
+        ...
+
+    @property
+    def shards(self) -> bool:
+        """Whether `shard` divides parameters, so that all processes must take part in what reads them."""
+        ...
+
+    def shard(self, root: nn.Module) -> None:
+        """Divide the parameters of a module between the processes, before its first optimiser.
+
+        They may then be used in its forward pass alone, see `rlcore_trainer.policy.root`.
         """
         ...
 

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from rlcore.errors import UserError
 from rlcore.models.folder import download, local_folder
+from rlcore_models.sharded import put
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -77,14 +78,21 @@ class Critic:
         )
         self._module.requires_grad_(True)
         self._trunk.root.value_head = self._head
+        if not self.shares_trunk:
+            strategy.shard(self._trunk.root)
+            if folder is None and strategy.shards:
+                self._copy_layers()  # divided weights are copied to divided ones
         self._strategy = strategy
         self._prepare()
 
     def follow(self) -> None:
         """Reinitialise the critic from the policy's current layers if it is a copy of them."""
         if self._config.model == "copy":
-            self._trunk.module.load_state_dict(self._policy.trunk().module.state_dict())
+            self._copy_layers()
             self._prepare()
+
+    def _copy_layers(self) -> None:
+        self._trunk.module.load_state_dict(self._policy.trunk_module.state_dict())
 
     def _prepare(self) -> None:
         trainer = self._trainer
@@ -160,7 +168,8 @@ class Critic:
         if {name: value.shape for name, value in weights.items()} != {name: v.shape for name, v in own.items()}:
             was_model = "a separate model" if self.shares_trunk else "a model with other layers"
             raise another_critic(str(self._config.model), was_head=set(weights) == HEAD_WEIGHTS, found=was_model)
-        self._module.load_state_dict(weights)
+        for name, value in own.items():
+            put(value, weights[name])
         self._optimisation.restore(state["strategy"])
 
 

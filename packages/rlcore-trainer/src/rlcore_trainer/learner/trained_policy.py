@@ -42,6 +42,7 @@ class TrainedPolicy:
     ) -> None:
         self.policy, self.processes, self._progress = policy, strategy.processes, progress
         self.strategy, self._settings = strategy, settings
+        strategy.shard(policy.root)
         self.optimisation: Optimisation
         self.restart()
 

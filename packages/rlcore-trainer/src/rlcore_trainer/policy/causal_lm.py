@@ -25,6 +25,7 @@ from rlcore_models.lora import (
     settings_of,
     values_of,
 )
+from rlcore_models.sharded import gathered, is_sharded, whole
 from rlcore_models.streaming import named, named_tensors
 from rlcore_models.vision_encoder import is_vision_language
 from torch import Tensor, nn
@@ -147,7 +148,7 @@ class CausalLanguageModel(Trunk):
         """Yield the live weights, see `rlcore.contracts.WeightSource`."""
         if not adapter_only:
             return named_tensors(self._model)
-        return (named(PREFIX + name, one.detach()) for name, one in adapter_parameters(self._model).items())
+        return (named(PREFIX + name, whole(one.detach())) for name, one in adapter_parameters(self._model).items())
 
     def evaluate(self, batch: MicroBatch, *, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
         """Return log-probability and entropy in nats of every trained token, ``(logprobs_M, entropy_M)``."""
@@ -177,12 +178,16 @@ class CausalLanguageModel(Trunk):
     def save(self, folder: Path) -> None:
         """Write a Hugging Face folder with weights, configurations and unchanged copies of the tokenizer's files.
 
-        If the model has an adapter, write only the adapter.
+        If the model has an adapter, write only the adapter. If the processes hold parts of the weights, all of them
+        call this, and the main process writes.
         """
-        if has_adapter(self._model):
-            save_adapter(self._model, folder)
+        adapted, values = has_adapter(self._model), None
+        if is_sharded(self._model) and (values := gathered(self._model, trained=adapted)) is None:
+            return
+        if adapted:
+            save_adapter(self._model, folder, values)
         else:
-            self._model.save_pretrained(folder)
+            self._model.save_pretrained(folder, state_dict=values)
         for name in TOKENIZER_FILES:
             if (self._folder / name).is_file():
                 shutil.copyfile(self._folder / name, folder / name)
@@ -205,12 +210,15 @@ class CausalLanguageModel(Trunk):
         """Return a frozen copy, or with an adapter a state of the same module, to keep only one base in memory.
 
         On a CPU, a policy that has not moved is loaded again instead: the system maps the file, which takes no memory
-        of its own as long as nothing is written to the tensors.
+        of its own as long as nothing is written to the tensors. A policy whose parts are held by processes is loaded
+        again, too, because only divided weights can be copied to divided ones.
         """
         if has_adapter(self._model):
             return AdapterReference(self, self._model, values_of(self._model) if moved else None)
         if not moved and self.device.type == "cpu" and (self._folder / "config.json").is_file():
             return self.saved_reference(None)
+        if is_sharded(self._model):
+            return FrozenReference(self.second(self._folder, where="model.path"), follows=True)
         model = _frozen(copy.deepcopy(self._model))
         return FrozenReference(
             CausalLanguageModel(model, self._folder, self.version, forward=self._forward), follows=True
@@ -227,14 +235,23 @@ class CausalLanguageModel(Trunk):
         model = load_second(folder, self._model, where=where)
         return CausalLanguageModel(_frozen(model), folder, forward=choose_forward(model, folder))
 
+    @property
+    def trunk_module(self) -> PreTrainedModel:
+        """The layers below the output layer."""
+        return _below_head(self._model)
+
     def trunk(self, folder: Path | None = None, *, where: str = "") -> Trunk:
-        """Return the layers of a folder's model, with the errors of `second`, or a copy of the policy's own layers."""
-        if folder is None:
-            return Trunk(copy.deepcopy(_below_head(self._model)), self._forward)
-        whole = load_second(folder, self._model, where=where)
-        forward, model = choose_forward(whole, folder), _below_head(whole)
+        """Return the layers of a folder's model, with the errors of `second`, or a copy of the policy's own layers.
+
+        If the processes hold parts of the policy, the copy has the weights of the policy's folder.
+        """
+        if folder is None and not is_sharded(self._model):
+            return Trunk(copy.deepcopy(self.trunk_module), self._forward)
+        folder = folder or self._folder
+        second = load_second(folder, self._model, where=where)
+        forward, model = choose_forward(second, folder), _below_head(second)
         if is_tower_frozen(self._model):
-            freeze_tower(whole)
+            freeze_tower(second)
         if self._model.is_gradient_checkpointing:
             _recompute_activations(model)
         return Trunk(model, forward)
@@ -253,8 +270,7 @@ class CausalLanguageModel(Trunk):
     @torch.no_grad()
     def largest_token(self) -> int:
         """Return the token whose embedding contains the largest absolute number, or NaN."""
-        weight_VD = self._model.get_input_embeddings().weight
-        assert isinstance(weight_VD, Tensor)
+        weight_VD = whole(self._model.get_input_embeddings().weight)  # type: ignore[arg-type]
         return int(torch.linalg.vector_norm(weight_VD, ord=math.inf, dim=1).argmax())
 
     @property
@@ -264,7 +280,7 @@ class CausalLanguageModel(Trunk):
 
     def perturbed(self, number: int) -> AbstractContextManager[None]:
         """Return a context manager in which every trained tensor is modified by `perturbed_weights`."""
-        return perturbed_weights(self._model, number)
+        return perturbed_weights(self._model, number, forward=partial(self._root, self._model))
 
 
 def _recompute_activations(model: PreTrainedModel) -> None:

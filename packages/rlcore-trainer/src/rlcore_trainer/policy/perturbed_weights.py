@@ -12,12 +12,13 @@ For an adapter, only the adapter is modified, because the base is never transfer
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
-from rlcore_models.lora import has_adapter, values_of, write_values
+from rlcore_models.lora import adapter_parameters, has_adapter, values_of, write_values
+from rlcore_models.sharded import local
 from rlcore_models.vision_encoder import text_model
 from torch import Tensor, nn
 from transformers import PreTrainedModel
@@ -48,34 +49,41 @@ def parts_of(model: PreTrainedModel) -> int:
 
 
 @contextmanager
-def perturbed_weights(model: PreTrainedModel, part: int = 0) -> Iterator[None]:
+def perturbed_weights(
+    model: PreTrainedModel, part: int = 0, *, forward: Callable[..., Any] | None = None
+) -> Iterator[None]:
     """Modify every trained tensor inside the block, and restore it exactly afterwards.
+
+    Of a parameter that is divided between processes, each process reverses its part.
 
     Args:
         model: the model
         part: which layers contribute, below `parts_of`
+        forward: computes the model; None calls it
     """
     if has_adapter(model):
         before = values_of(model)
-        write_values(model, {name: _turned(value) for name, value in before.items()})
+        with torch.no_grad():
+            for parameter in adapter_parameters(model).values():
+                local(parameter.detach()).copy_(_turned(local(parameter.detach())))
         try:
             yield
         finally:
             write_values(model, before)
         return
     narrow = model.dtype == torch.float16  # whose range is too small to scale numbers back and forth
-    kept = {parameter: parameter.detach().clone() for parameter in model.parameters() if narrow}
-    factors = {parameter: _factor(parameter.detach()) for parameter in model.parameters()}
+    kept = {parameter: local(parameter.detach()).clone() for parameter in model.parameters() if narrow}
+    factors = {parameter: _factor(local(parameter.detach())) for parameter in model.parameters()}
     _reverse(factors)
     try:
-        _balance(model, factors, part)
+        _balance(model, factors, part, forward or model)
         yield
     finally:
         if narrow:
             for parameter, values in kept.items():
-                parameter.data.copy_(values)
+                local(parameter.detach()).copy_(values)
         else:
-            _reverse({parameter: (1 / factor).expand(len(parameter)).flip(0) for parameter, factor in factors.items()})
+            _reverse({one: (1 / factor).expand(len(local(one))).flip(0) for one, factor in factors.items()})
 
 
 def _turned(value: Tensor) -> Tensor:
@@ -101,44 +109,54 @@ def _factor(tensor: Tensor) -> Tensor:
 @torch.no_grad()
 def _reverse(factors: dict[nn.Parameter, Tensor]) -> None:
     for parameter, factor in factors.items():
-        parameter.copy_(parameter.flip(0) * factor.to(parameter.dtype).view(-1, *[1] * (parameter.ndim - 1)))
+        values = local(parameter.detach())
+        values.copy_(values.flip(0) * factor.to(values.dtype).view(-1, *[1] * (values.ndim - 1)))
 
 
 @torch.no_grad()
-def _balance(model: PreTrainedModel, factors: dict[nn.Parameter, Tensor], part: int) -> None:
+def _balance(
+    model: PreTrainedModel, factors: dict[nn.Parameter, Tensor], part: int, forward: Callable[..., Any]
+) -> None:
     """Scale outputs of the layers and the logits, measured in a forward pass, and add the scales to the factors."""
     text: Any = text_model(model)
     embeddings: Any = model.get_input_embeddings()
     ids_1T = (torch.arange(PROBE_TOKENS, device=model.device)[None] * 7 + 3) % len(embeddings.weight)
+    powers: list[tuple[nn.Module, float]] = []
     named = [(name.rpartition(".")[2], module) for name, module in text.named_modules()]
     outputs = [module for name, module in named if name in OUTPUTS]
     if not outputs or not isinstance(getattr(text, "norm", None), nn.Module):
         return
     parts = parts_of(model)
     first, end = len(outputs) * part // parts, len(outputs) * (part + 1) // parts
-    wanted = RESIDUAL * _size(embeddings(ids_1T)) / math.sqrt(end - first)
-    sizes = {module: wanted * (1.0 if first <= place < end else SILENT) for place, module in enumerate(outputs)}
-    sizes |= {module: SCORE_STD**0.5 for name, module in named if name in SCORES}
+    share = RESIDUAL / math.sqrt(end - first)
+    of_output = {module: share * (1.0 if first <= place < end else SILENT) for place, module in enumerate(outputs)}
+    sizes = {module: SCORE_STD**0.5 for name, module in named if name in SCORES}
 
-    def scale(module: nn.Module, factor: float) -> float:
+    def scaled(module: nn.Module, factor: float) -> float:
         power = 2.0 ** round(math.log2(factor)) if 0 < factor < math.inf else 1.0
-        for parameter in module.parameters(recurse=False):
-            parameter.mul_(power)
-            factors[parameter] = factors[parameter] * power
+        powers.append((module, power))
         return power
+
+    def measure(_: nn.Module, __: Any, output: Tensor) -> None:
+        sizes.update({module: part * _size(output) for module, part in of_output.items()})
 
     def limit(module: nn.Module, _: Any, output: Tensor) -> Tensor:
         size = _size(output)
-        return output * scale(module, sizes[module] / size if size else 1.0)
+        return output * scaled(module, sizes[module] / size if size else 1.0)
 
-    hooks = [module.register_forward_hook(limit) for module in sizes]
+    hooks = [module.register_forward_hook(limit) for module in (*of_output, *sizes)]
+    hooks.append(embeddings.register_forward_hook(measure))
     try:
-        logits_TV = model(input_ids=ids_1T, use_cache=False).logits[0].float()
+        logits_TV = forward(input_ids=ids_1T, use_cache=False).logits[0].float()
     finally:
         for hook in hooks:
             hook.remove()
     spread = float(logits_TV.std())
-    scale(text.norm, LOGITS_STD / spread if spread else 1.0)
+    scaled(text.norm, LOGITS_STD / spread if spread else 1.0)
+    for module, power in powers:  # not in the hooks, where divided weights are gathered
+        for parameter in module.parameters(recurse=False):
+            local(parameter.detach()).mul_(power)
+            factors[parameter] = factors[parameter] * power
 
 
 def _size(tensor: Tensor) -> float:

@@ -147,7 +147,10 @@ class Policy(Features, Protocol):
         ...
 
     def save(self, folder: Path) -> None:
-        """Write the files that `load`, or the start of a resumed run, reads."""
+        """Write the files that `load`, or the start of a resumed run, reads.
+
+        If the processes hold parts of the weights, all of them call this, and the main process writes.
+        """
         ...
 
     def description(self) -> Sequence[str]:
@@ -180,6 +183,11 @@ class Policy(Features, Protocol):
         Raises:
             UserError: the folder cannot be used; ``where`` is the key that names the folder.
         """
+        ...
+
+    @property
+    def trunk_module(self) -> nn.Module:
+        """The layers that `trunk` copies."""
         ...
 
     def trunk(self, folder: Path | None = None, *, where: str = "") -> Features:

@@ -16,21 +16,21 @@ class FrozenReference:
     """A separate policy that is never trained.
 
     Args:
-        policy: the reference
+        policy: the reference, which is also an attribute
         follows: whether `follow` changes it
     """
 
     def __init__(self, policy: Policy, *, follows: bool = False) -> None:
-        self._policy, self._follows = policy, follows
+        self.policy, self._follows = policy, follows
 
     def standing_in(self) -> AbstractContextManager[Policy]:
         """Return a context manager that gives the reference itself."""
-        return nullcontext(self._policy)
+        return nullcontext(self.policy)
 
     def follow(self, policy: Policy) -> None:
         """Copy the policy's current weights if the reference is a copy of the policy."""
         if self._follows:
-            self._policy.module.load_state_dict(policy.module.state_dict())
+            self.policy.module.load_state_dict(policy.module.state_dict())
 
 
 class AdapterReference:

@@ -53,6 +53,7 @@ class SupervisedTrainer:
         self._run = run
         self._config: SupervisedConfig = run.options("trainer")
         self.session, restored = training_session(run, self._config, dropout=True)
+        self.session.save_state_of(self)
         offer_training(self.session.ranks, self.session.trained)
         self._learner = Learner(self.session.ranks, self._config.max_tokens_per_batch)
         self._data = read_conversations(run, self._config, self._token_policy())
@@ -74,7 +75,7 @@ class SupervisedTrainer:
                 return self._imitate()
             except EngineError:
                 if self.session.progress.step:
-                    self.session.save_unsaved(self)
+                    self.session.save_unsaved()
                 raise
 
     def state(self) -> Mapping[str, Any]:
@@ -111,9 +112,9 @@ class SupervisedTrainer:
                 metrics |= self._evaluate(step)
             session.watch(metrics, default=DECIDING)
             run.log(step, metrics)
-            session.save_when_due(self, step)
+            session.save_when_due(step)
         # Save the last step, also after a stop.
-        session.save_unsaved(self)
+        session.save_unsaved()
         return metrics
 
     def _token_policy(self) -> TokenPolicy:
@@ -162,9 +163,7 @@ class SupervisedTrainer:
         loss, norm, updated = self._learner.imitate(
             batch, learning_rate=rate, max_gradient_norm=config.max_gradient_norm
         )
-        self.session.require_finite(
-            {"loss": loss, "gradient norm": norm}, f"step {step}", unchanged=None if updated else self
-        )
+        self.session.require_finite({"loss": loss, "gradient norm": norm}, f"step {step}", unchanged=not updated)
         self.session.policy.version += 1
         self._cursor = after
         return {

@@ -15,6 +15,7 @@ class SingleProcess:
     """One process and one device."""
 
     processes: Processes = OneProcess()
+    shards = False
 
     def __init__(self, config: SingleProcessConfig | DataParallelConfig) -> None:
         self.config = config
@@ -26,6 +27,9 @@ class SingleProcess:
             UserError: a GPU is requested but is not available.
         """
         return torch.device(device_name(wanted, gpus=torch.cuda.device_count()))
+
+    def shard(self, root: nn.Module) -> None:
+        """Leave the module whole."""
 
     def optimise(self, model: nn.Module, *, betas: tuple[float, float], weight_decay: float) -> AdamW:
         """Create the optimiser of all trainable parameters of ``model``."""
