@@ -131,7 +131,7 @@ def assert_the_same(one: Path, other: Path) -> None:
         assert (found_weights[name] - tensor).norm() <= 3e-5 * tensor.norm() + 1e-6, name
     assert {path.name for path in one.iterdir()} == {path.name for path in other.iterdir()}
     stored = sorted((one / "evidence").glob("*.tokens.safetensors"))
-    assert stored or not tokens(one)
+    assert stored or not any(name.startswith("train") for name in tokens(one))
     for path in stored:  # float16
         record = Path("rollouts", path.name.replace("tokens.safetensors", "jsonl.gz"))
         assert rows(one / record) == rows(other / record)
