@@ -1,6 +1,6 @@
 """Supervised steps of two processes with FSDP2 against torch's own minimal FSDP2 loop, same model and tokens.
 
-The model has 16 million parameters, with random weights in float32. A step has 16 rows of 256 tokens, in micro-batches
+The model has 28 million parameters, with random weights in float32. A step has 16 rows of 256 tokens, in micro-batches
 of 4 rows, and AdamW. Both sides must reach the same loss.
 """
 

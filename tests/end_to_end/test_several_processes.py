@@ -292,12 +292,15 @@ def test_processes_stop_when_the_launcher_is_killed(tmp_path: Path) -> None:
         ((), {"WORLD_SIZE": "2", "RANK": "0"}, "'single'"),
         (("strategy.id=ddp", "strategy.processes=3"), {"WORLD_SIZE": "2", "RANK": "0"}, "strategy.processes"),
         ((*TWO, "model.device=cuda:0"), {}, "model.device"),
+        (("-r", "sft", *TWO, "strategy.id=fsdp2", "model.quantization=nf4", "lora.rank=4"), {}, "model.quantization"),
+        (("-p", "gymnasium", "-r", "control", *TWO, "strategy.id=fsdp2"), {}, "weights of language models are divided"),
     ],
 )
 def test_unavailable_processes_are_rejected_before_start(
     words: tuple[str, ...], environment: dict[str, str], sentence: str, tmp_path: Path
 ) -> None:
-    command = [sys.executable, "-m", "rlcore", "run", "-p", "gsm8k-tools", "--dry-run", *words]
+    words = words if "-p" in words else ("-p", "gsm8k-tools", *words)
+    command = [sys.executable, "-m", "rlcore", "run", "--dry-run", *words]
     done = subprocess.run(
         command, cwd=tmp_path, env={**os.environ, **environment}, capture_output=True, text=True, timeout=300
     )
