@@ -82,3 +82,22 @@ def test_second_interrupt_ends_the_command_within_a_second(how: str, install: In
         process.kill()
         process.communicate()
     assert not child or not runs(child)
+
+
+LATE = """
+import os, signal
+from rlcore.session.exits import exits_with
+
+class Last:
+    def __del__(self, send=os.kill, me=os.getpid(), number=signal.NUMBER):
+        send(me, number)
+
+kept = Last()  # deleted with the modules, after Python has removed its handlers
+raise SystemExit(exits_with(130))
+"""
+
+
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
+def test_signal_while_the_interpreter_ends_does_not_change_the_status(number: str) -> None:
+    code = "import signal; signal.signal(2, signal.default_int_handler)" + LATE.replace("NUMBER", number)
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 130

@@ -44,8 +44,14 @@ def status_of(error: BaseException | None) -> int:
     return 128 + (signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT)
 
 
+_is_stopped = False
+"""Whether the process ends with the exit status of a stopped run."""
+
+
 def exits_with(status: int) -> int:
     """Return the exit status of a stopped run, which a further signal does not change while the interpreter exits."""
+    global _is_stopped
+    _is_stopped = True
 
     def ignore() -> None:
         for number in STOPS:
@@ -53,6 +59,13 @@ def exits_with(status: int) -> int:
 
     atexit.register(ignore)
     return status
+
+
+@atexit.register
+def _ignore_stops() -> None:
+    """Ignore further signals. It is registered first, so it runs last: then Python removes its own handlers."""
+    for number in STOPS if _is_stopped else ():
+        signal.signal(number, signal.SIG_IGN)
 
 
 @contextmanager
