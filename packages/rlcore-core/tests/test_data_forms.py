@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -145,3 +146,41 @@ def test_unclear_names_are_refused_with_what_there_is(name: str, split: str, fou
         data_files(name, split)
     assert found in str(caught.value)
     assert caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("source", "split", "shown"),
+    [
+        ("openai/gsm8k/main", "train", "file: main/train-00000-of-00001"),
+        ("openai/gsm8k", "evaluation", "file: main/test-00000-of-00001"),
+        ("openai/gsm8k/main/test-00000-of-00001.jsonl", "train", "file: main/test-00000-of-00001"),
+        ("openai/gsm8k", "test", "the split must be train or evaluation"),
+        ("openai/gsm8k", "train", "the folder has several data sets"),
+        ("openai/absent", "train", "hf download --repo-type dataset openai/absent"),
+    ],
+)
+def test_rows_of_the_cache_are_shown_by_name(
+    source: str, split: str, shown: str, cache: Path, rlcore: Callable[..., Any]
+) -> None:
+    done = rlcore("data", "show", source, "--split", split)
+    assert shown in done.out + done.err
+    assert done.status == (0 if shown.startswith("file") else 2)
+    assert not list(cache.rglob("*.images"))
+
+
+def test_rows_of_a_folder_are_shown(cache: Path, rlcore: Callable[..., Any]) -> None:
+    done = rlcore("data", "show", str(cache / "snapshots" / ("a" * 40) / "main"))
+    assert (done.status, "revision: a" in done.out) == (0, True)
+
+
+def test_data_set_in_the_cache_of_the_hub_is_read_without_a_network(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pytest.importorskip("datasets").config, "HF_HUB_OFFLINE", True)
+    rows = [FORMS["trl"][0]]
+    for revision in "ab":
+        written(cache / "snapshots" / (revision * 40) / "data" / "train.parquet", rows * (1 + (revision == "a")))
+    assert len(HubData(HubDataConfig(path="openai/gsm8k/data")).tasks("train")) == 1
+    assert len(HubData(HubDataConfig(path="openai/gsm8k/data", revision="a" * 40)).tasks("train")) == 2
+    with pytest.raises(DataError):
+        HubData(HubDataConfig(path="openai/gsm8k/data", revision="c" * 40)).tasks("train")

@@ -228,6 +228,19 @@ def test_links_out_of_the_folder_are_rejected(folder: Path) -> None:
     assert data.conversations("train")[0].images == (BLUE,)
 
 
+def test_links_of_a_snapshot_in_the_cache_of_the_hub_are_followed_to_its_contents(folder: Path) -> None:
+    kept = folder / "datasets--acme--pictures"
+    snapshot = kept / "snapshots" / "abc" / "data"
+    snapshot.mkdir(parents=True)
+    (kept / "blobs").mkdir()
+    (kept / "blobs" / "d1").write_bytes(BLUE)
+    (snapshot / "blue.png").symlink_to(kept / "blobs" / "d1")
+    (snapshot / "other.png").symlink_to(folder / "blue.png")
+    assert chat(snapshot, row("<image>", image="blue.png")).conversations("train")[0].images == (BLUE,)
+    with pytest.raises(DataError, match="inside its folder"):
+        chat(snapshot, row("<image>", image="other.png")).conversations("train")
+
+
 def test_rows_with_equal_images_share_their_bytes(folder: Path) -> None:
     (folder / "again.png").write_bytes(BLUE)
     names = ["blue.png", "blue.png", "again.png", uri(BLUE)]

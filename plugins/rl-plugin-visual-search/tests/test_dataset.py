@@ -278,6 +278,16 @@ def conversation(**changes: Any) -> dict[str, Any]:
     }
 
 
+def test_data_set_in_the_cache_of_the_hub_is_read_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pytest.importorskip("huggingface_hub.constants"), "HF_HUB_CACHE", str(tmp_path))
+    snapshot = tmp_path / "datasets--acme--search" / "snapshots" / "abc"
+    snapshot.mkdir(parents=True)
+    for name, count in (("train", 2), ("test", 1)):
+        written(snapshot, [deepeyes()] * count, f"{name}.parquet")
+    data = VisualSearchData(DataConfig(train=["acme/search"], evaluation=["acme/search"]))
+    assert [len(data.tasks(split)) for split in ("train", "evaluation")] == [2, 1]
+
+
 def test_conversation_has_the_pictures_and_turns_of_the_environment(tmp_path: Path) -> None:
     data = dataset(written(tmp_path, [conversation(), QUESTION], "rows.jsonl"))
     (one,) = data.conversations("train")

@@ -32,16 +32,18 @@ def data_files(name: str, split: str) -> list[Path]:
     Raises:
         DataError: there is no such file, or no file of a folder is known to belong to the split.
     """
+    if split not in SPLIT_NAMES:
+        raise DataError("the split must be train or evaluation", found=split)
     path = Path(name).expanduser()
-    if not path.exists() and (cached := _cached(name)) is not None:
+    if not path.exists() and (cached := in_hub_cache(name)) is not None:
         path = cached
     if path.is_file():
         return [path]
     if not path.is_dir():
-        if path.suffix.lower() not in SUFFIXES and not _NAME.fullmatch(name):
+        if path.suffix.lower() not in SUFFIXES and not may_be_on_hub(name):
             raise _not_supported(path)
-        found = "no such file" + (", and no data set in the hub's cache" if _NAME.fullmatch(name) else "")
-        fix = f"correct data.{split}" + (f", or run: hf download --repo-type dataset {name}" * found.endswith("cache"))
+        found = "no such file" + (", and no data set in the hub's cache" if may_be_on_hub(name) else "")
+        fix = f"correct data.{split}" + (f", or run: {hub_download(name)}" if may_be_on_hub(name) else "")
         raise DataError("a data file is missing", found=found, where=str(path.absolute()), fix=fix)
     files = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
     for word in SPLIT_NAMES[split]:
@@ -101,9 +103,24 @@ def _names_a_split(file: Path) -> bool:
     return not words.isdisjoint(re.split(r"[^a-z]+", file.stem.lower()))
 
 
-def _cached(name: str) -> Path | None:
-    """The newest snapshot of a data set in the hub's cache, or a folder or a file of it."""
-    if not _NAME.fullmatch(name):
+def may_be_on_hub(name: str) -> bool:
+    """Whether a name can be that of a data set of the hub: ``OWNER/NAME``, or a folder or a file of it."""
+    return _NAME.fullmatch(name) is not None
+
+
+def hub_download(name: str) -> str:
+    """The command that brings a data set of the hub into its cache."""
+    return f"hf download --repo-type dataset {'/'.join(name.split('/')[:2])}"
+
+
+def in_hub_cache(name: str, revision: str | None = None) -> Path | None:
+    """A data set in the hub's cache, or a folder or a file of it; None if there is none.
+
+    Args:
+        name: ``OWNER/NAME``, or a folder or a file of it
+        revision: a commit, tag or branch; None is ``main``, or else the newest snapshot
+    """
+    if not may_be_on_hub(name):
         return None
     try:
         from huggingface_hub.constants import HF_HUB_CACHE
@@ -111,9 +128,10 @@ def _cached(name: str) -> Path | None:
         return None
     owner, repository, *inside = name.split("/")
     kept = Path(HF_HUB_CACHE) / f"datasets--{owner}--{repository}"
-    reference = kept / "refs" / "main"
+    reference = kept / "refs" / (revision or "main")
     snapshots = [kept / "snapshots" / reference.read_text("utf-8").strip()] if reference.is_file() else []
-    snapshots += sorted((kept / "snapshots").glob("*"), key=lambda folder: -folder.stat().st_mtime)
+    every = sorted((kept / "snapshots").glob("*"), key=lambda folder: -folder.stat().st_mtime)
+    snapshots += [folder for folder in every if revision in (None, folder.name)]
     return next((place for folder in snapshots if (place := folder.joinpath(*inside)).exists()), None)
 
 

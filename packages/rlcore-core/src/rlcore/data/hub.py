@@ -11,6 +11,7 @@ from typing import Any
 
 from rlcore.config.schema import Table
 from rlcore.data.chat_rows import conversation, images_in, images_of, parsed_content, short
+from rlcore.data.files import in_hub_cache
 from rlcore.data.forms import task_row
 from rlcore.data.row_images import COLUMNS, ImageReader, prompt_content, take_column
 from rlcore.errors import DataError, NotInstalledError
@@ -161,14 +162,17 @@ class HubData:
             fix = pip_line(["rlcore-core[datasets]"])
             raise NotInstalledError("data sets of the hub need the library datasets", fix=fix) from None
         config = self._config
-        path = str(Path(config.path).expanduser()) if Path(config.path).expanduser().is_dir() else config.path
+        folder = Path(config.path).expanduser()
+        if datasets.config.HF_HUB_OFFLINE and not folder.is_dir():
+            folder = in_hub_cache(config.path, config.revision) or folder
+        path = str(folder) if folder.is_dir() else config.path
         part = config.train if split == "train" else config.evaluation
         for name in TOKENS:
             remember(os.environ.get(name, ""))
         try:
             with _without_progress(datasets):
                 builder = datasets.load_dataset_builder(path, config.subset, revision=config.revision)
-                self._check_revision(str(builder.hash))
+                self._check_revision(str(builder.hash), path)
                 return datasets.load_dataset(path, config.subset, revision=config.revision, split=part)
         except DataError:
             raise
@@ -180,18 +184,13 @@ class HubData:
                 found=found,
                 where=f"data.{split}={part}",
                 fix="check data.path, data.subset, data.revision and the split; without a network, the data set must "
-                "be in the cache of datasets, or a local folder",
+                "be in the hub's cache or in that of datasets, or a local folder",
             ) from None
 
-    def _check_revision(self, cached: str) -> None:
-        """Reject another revision, which the cache may provide without a network."""
+    def _check_revision(self, cached: str, path: str) -> None:
+        """Reject another revision, which the cache of ``datasets`` may provide without a network."""
         wanted = self._config.revision
-        if (
-            wanted is not None
-            and _COMMIT.fullmatch(wanted)
-            and not Path(self._config.path).is_dir()
-            and cached != wanted
-        ):
+        if wanted is not None and _COMMIT.fullmatch(wanted) and not Path(path).is_dir() and cached != wanted:
             raise DataError(
                 f"the cache has another revision of the data set {self._config.path}",
                 found=cached,

@@ -7,6 +7,7 @@ import binascii
 import io
 import re
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -195,7 +196,7 @@ def _from_uri(uri: str) -> bytes:
 def _from_file(path: Path, folder: Path | None) -> bytes:
     place = path.expanduser() if folder is None else folder / path
     try:
-        if folder is not None and not place.resolve().is_relative_to(folder.resolve()):
+        if folder is not None and not any(map(place.resolve().is_relative_to, _allowed(folder.resolve()))):
             raise DataError(
                 "an image must be inside its folder", found=str(path), where=str(folder), fix="move it there"
             )
@@ -209,6 +210,14 @@ def _from_file(path: Path, folder: Path | None) -> bytes:
     except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: links in a loop, before Python 3.13
         found = (isinstance(error, OSError) and error.strerror) or str(error)
         raise DataError("an image cannot be read", found=found, where=str(place)[:300]) from None
+
+
+def _allowed(folder: Path) -> Iterator[Path]:
+    """The folder, and in the hub's cache also that of the contents, to which the files of a snapshot are links."""
+    yield folder
+    for snapshots in folder.parents:
+        if snapshots.name == "snapshots" and snapshots.parent.name.startswith("datasets--"):
+            yield snapshots.with_name("blobs")
 
 
 def _unreadable(data: bytes, error: Exception) -> DataError:

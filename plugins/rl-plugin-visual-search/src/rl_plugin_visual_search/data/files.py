@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rlcore import DataError
+from rlcore.data.files import SPLIT_NAMES, data_files, in_hub_cache
 from rlcore.json_files import check_depth, json_lines, open_regular, parse_json, read_json
 
 from rl_plugin_visual_search.data.rows import Reason, UnusableRow
@@ -19,21 +20,27 @@ ROWS_AT_ONCE = 32
 def files_of(name: str, where: str) -> list[Path]:
     """Return the file with this name, or the files of the folder with this name, in alphabetical order.
 
+    A data set in the hub's cache has the files of a split: the one of the key, or else ``train``.
+
     Args:
-        name: of a file or folder
+        name: of a file or folder, or in the hub's cache
         where: the configuration key, for messages
 
     Raises:
         DataError: it does not exist, or has no file of a supported format.
     """
     path = Path(name).expanduser()
+    if not path.exists() and in_hub_cache(name) is not None:
+        split = where.removeprefix("data.")
+        return data_files(name, split if split in SPLIT_NAMES else "train")
     if path.is_dir():
         found = sorted(file for file in path.iterdir() if file.suffix.lower() in SUFFIXES and file.is_file())
         if not found:
             raise DataError(f"{where} is a folder without a {_formats()} file", where=str(path), fix="correct the path")
         return found
     if path.suffix.lower() not in SUFFIXES:
-        raise DataError(f"{where} must be a {_formats()} file, or a folder", found=name[:200], fix="convert the file")
+        what = f"{where} must be a {_formats()} file, a folder, or a name in the hub's cache"
+        raise DataError(what, found=name[:200], fix="convert the file, or run: hf download --repo-type dataset NAME")
     if not path.is_file():
         raise DataError(
             "a data file is missing", found="no such file", where=str(path.absolute()), fix=f"correct {where}"

@@ -25,6 +25,7 @@ from rlcore.config.schema import EvaluationTable, Table
 from rlcore.config.tables import validate_options
 from rlcore.console.terminal import say
 from rlcore.console.wording import counted
+from rlcore.data.files import SUFFIXES, data_files, hub_download, in_hub_cache, may_be_on_hub
 from rlcore.errors import DataError, PluginError, UserError, did_you_mean
 from rlcore.plugin_calls import value_text
 from rlcore.plugins.registry import Registry, asked, make_component
@@ -142,6 +143,7 @@ _command(
     epilog="""\b
     Examples:
       rlcore data show train.jsonl -n 2
+      rlcore data show openai/gsm8k/main --split evaluation
       rlcore data show gsm8k-tools --split evaluation
       rlcore data show runs/NAME                                            the newest rollouts
       rlcore data show runs/NAME --step 7 --worst                           the lowest rewards of a step
@@ -151,7 +153,7 @@ _command(
       rlcore data show runs/NAME --step 7 --tokens ratio                    the highest ratios
       rlcore data show runs/NAME --step 7 --times                           what took how long""",
 )
-@click.argument("source", metavar="FILE|RUN|NAME")
+@click.argument("source", metavar="FILE|FOLDER|RUN|NAME")
 @click.argument("options", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("-n", "count", default=3, show_default=True, type=click.IntRange(1, MOST_ROWS), help="Number of rows.")
 @click.option("--split", default="train", show_default=True, help="Split of a dataset.")
@@ -198,6 +200,8 @@ def show(
 ) -> None:
     """Show rows of a file (.jsonl, .json, .parquet), stored rollouts of a run, or a dataset.
 
+    Rows are also shown of a folder of such files, and of a data set in the hub's cache, by its name OWNER/NAME.
+
     A dataset shows its tasks, or the conversations for supervised training if it has no tasks.
 
     The images of a file are written to the folder FILE.images; those of a run are files in its folder media/.
@@ -207,6 +211,7 @@ def show(
     temperature, seed; and the ids of rewards and the names of its metrics, as in metrics["tool_errors"].
     """
     path = Path(source).expanduser()
+    files = _files_of_data(source, path, split)
     selection = Selection(
         count=count,
         purpose=purpose,
@@ -219,11 +224,16 @@ def show(
         view="json" if as_json else view or "full",
         tokens=tokens,
     )
-    if path.is_dir() or is_of_run(path):
+    if not files and (path.is_dir() or is_of_run(path)):
         show_rollouts(path, selection, images)
         return
-    is_file = path.exists() or path.suffix in {".jsonl", ".json", ".parquet", ".gz"}
-    if not is_file and ":" not in source and source not in {spec.id for spec in Registry().specs("dataset")}:
+    is_file = path.is_file() or path.suffix in {".jsonl", ".json", ".parquet", ".gz"}
+    if (
+        not files
+        and not is_file
+        and ":" not in source
+        and source not in {spec.id for spec in Registry().specs("dataset")}
+    ):
         raise _source_not_found(source)
     if selection.selects:
         raise UserError(
@@ -231,7 +241,11 @@ def show(
             found=source,
             fix="give a run, or a file in its rollouts/",
         )
-    rows = file_rows(path) if is_file else _rows_of_dataset(source, options, split)
+    rows = (
+        itertools.chain.from_iterable(map(file_rows, files or [path]))
+        if files or is_file
+        else _rows_of_dataset(source, options, split)
+    )
     pictures = ShownImages(images, path.with_name(f"{path.name}.images") if is_file else None)
     shown = 0
     for number, (row, read) in enumerate(itertools.islice(rows, count), start=1):
@@ -244,6 +258,14 @@ def show(
         shown = number
     if not shown:
         say("no rows")
+
+
+def _files_of_data(source: str, path: Path, split: str) -> list[Path]:
+    """The files of a folder of data, or of a name in the hub's cache; none for everything else."""
+    is_run = any(path.glob("config.toml")) or any(path.glob("rollouts"))
+    is_data = path.is_dir() and not is_run and any(file.suffix.lower() in SUFFIXES for file in path.glob("**/*"))
+    cached = not path.exists() and in_hub_cache(source) is not None
+    return data_files(source, split) if is_data or cached else []
 
 
 def _rows_of_dataset(name: str, options: tuple[str, ...], split: str) -> Iterator[tuple[Mapping[str, Any], ReadImage]]:
@@ -276,7 +298,9 @@ def _source_not_found(source: str) -> DataError:
     near = None if "/" in source else did_you_mean(source, ids)
     return DataError(
         f"there is no file, run or dataset {source!r}",
-        fix=near or "give a file, a run directory, or a dataset from rlcore data list",
+        fix=near
+        or "give a file, a run directory, or a dataset from rlcore data list"
+        + (f"; for a data set of the hub, run: {hub_download(source)}" if may_be_on_hub(source) else ""),
     )
 
 
