@@ -19,7 +19,7 @@ from rlcore.specs import Spec, TrainerSpec
 from rlcore_compat.accelerate import ACCELERATE
 from rlcore_compat.tables import Meaning
 from rlcore_compat.trl import GRPO_FILE
-from rlcore_compat.verl import VERL
+from rlcore_compat.verl import SUPERVISED, VERL
 from rlcore_trainer.metrics import METRICS
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
@@ -134,6 +134,13 @@ def verl() -> str:
         "[Migrating from verl](../how-to/coming-from-verl.md) explains the differences.",
         "",
         *translations("verl", VERL.meanings),
+        "",
+        "## The supervised trainer",
+        "",
+        "These keys have another meaning, or exist only, if one is given that reinforcement learning does not have, or "
+        "with `trainer.id=sft`.",
+        "",
+        *translations("verl", {key: one for key, one in SUPERVISED.meanings.items() if VERL.meanings.get(key) != one}),
         "",
         "A key that ends with `*` stands for all other keys of its table. Any other key is reported as unknown, with a "
         "suggestion if it is a typing mistake.",

@@ -460,7 +460,84 @@ def test_estimators_without_counterpart_are_refused_with_a_reason(estimator: str
 
 def test_suggestions_have_the_same_meaning() -> None:
     registry = Registry()
-    for key in ("model.use_remove_padding", "model.enable_gradient_checkpointing", "no_such_key"):
+    for key in ("data.no_such_key", "no_such_key"):
         assert nearest_adapter_key(registry, key) is None
+    assert read("model.use_remove_padding=True").lines == [
+        "model.use_remove_padding=True sets nothing: batches are always packed, without padding"
+    ]
     assert nearest_adapter_key(registry, "loss_type") == "algorithm.aggregation"
     assert nearest_adapter_key(registry, "actor.kl_loss_type") == f"{ACTOR}.kl_loss_type"
+
+
+SFT = ("data.train_files=a.parquet", "model.partial_pretrain=acme/one")
+SELECTED = {"trainer": {"id": "sft"}, "model": {"path": "acme/one"}, "data": {"id": "chat", "train": "a.parquet"}}
+
+
+def supervised(*settings: str) -> dict[str, Any]:
+    """What settings of the supervised trainer add to its selection."""
+    layer = read(*SFT, *settings).layer
+    assert layer.problems == ()
+    return {
+        table: rest
+        for table, keys in layer.tree.items()
+        if (rest := {key: value for key, value in keys.items() if key not in SELECTED.get(table, {})})
+    }
+
+
+def test_keys_of_the_supervised_trainer_select_it() -> None:
+    assert tree(*SFT) == SELECTED
+    assert tree("data.train_files=a.parquet") == {"data": {"train": "a.parquet"}}
+    own = read("data.train_files=a.parquet", "data.train_batch_size=8", "trainer.id=sft").layer.tree
+    assert own["trainer"] == {"id": "sft", "conversations_per_step": 8}
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (("data.train_batch_size=8",), {"trainer": {"conversations_per_step": 8}}),
+        (("data.max_length=512", "data.truncation=right"), {"trainer": {"max_tokens": 512, "on_long": "cut"}}),
+        (("data.truncation=error", "data.pad_mode=right"), {"trainer": {"on_long": "raise"}}),
+        (("data.truncation=error", "data.pad_mode=no_padding"), {"trainer": {"on_long": "cut"}}),
+        (("trainer.total_epochs=4", "trainer.save_freq=-1"), {"trainer": {"epochs": 4}, "checkpoint": {"every": 0}}),
+        (("optim.lr=1e-4", "optim.betas=[0.9,0.95]"), {"trainer": {"learning_rate": 1e-4, "betas": [0.9, 0.95]}}),
+        (("optim.lr_warmup_steps_ratio=0.1", "optim.lr_warmup_steps=5"), {"trainer": {"lr_warmup_steps": 5}}),
+        (("model.lora_rank=0", "model.lora_alpha=16"), {}),
+        (("model.lora_rank=8", "model.lora_alpha=16"), {"lora": {"rank": 8, "alpha": 16}}),
+        (("data.response_key=a",), {"data": {"prompt": "question", "completion": "a"}}),
+        (
+            (
+                "data.prompt_key=x",
+                "data.response_key=x",
+                "data.prompt_dict_keys=['q']",
+                "+data.response_dict_keys=['a']",
+            ),
+            {"data": {"prompt": "x.q", "completion": "x.a"}},
+        ),
+        (("data.multiturn.enable=true", "data.prompt_key=x"), {"data": {"messages": "messages"}}),
+        (("data.multiturn.enable=true", "data.multiturn.messages_key=m"), {"data": {"messages": "m"}}),
+        (("trainer.max_ckpt_to_keep=5", "use_remove_padding=true"), {"checkpoint": {"keep": 5}}),
+    ],
+)
+def test_keys_of_the_supervised_trainer_are_translated(settings: tuple[str, ...], expected: dict[str, Any]) -> None:
+    assert supervised(*settings) == expected
+
+
+@pytest.mark.parametrize(
+    ("setting", "reason"),
+    [
+        ("optim.lr_scheduler=wsd", "must be cosine"),
+        ("optim.min_lr_ratio=0.1", "ends at zero"),
+        ("data.truncation=left", "cut at their end"),
+        ("engine=megatron", "megatron is not supported"),
+        ("optim.lr_decay_style=cosine", "Megatron"),
+        ("trainer.test_freq=after_each_epoch", "number of steps"),
+        ("data.train_max_samples=100", "data.limit"),
+        ("data.multiturn.tools_key=functions", "rename the column"),
+        ("data.custom_cls.path=mine.py", "data.id=file.py:Class"),
+        ("data.prompt_key=[a]", "name of a column"),
+    ],
+)
+def test_supervised_training_that_is_not_supported_is_refused(setting: str, reason: str) -> None:
+    ((kind, path, found),) = problems_of(*SFT, setting)
+    assert (kind, path) == ("refused", setting.partition("=")[0])
+    assert reason in found

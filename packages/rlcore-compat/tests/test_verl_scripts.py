@@ -1,6 +1,7 @@
 """The example scripts of verl: every key is translated, ignored with a reason, or refused with a reason.
 
-``verl_scripts.json`` lists the overrides of the scripts that start ``main_ppo``, by revision of verl: the scripts, and
+``verl_scripts.json`` lists the overrides of the scripts that start ``main_ppo`` or, in ``2026-01-sft``, one of the
+supervised trainers, by revision of verl: the scripts, and
 by key and value the indices of the scripts that set it. The scripts of 2026-01 with Megatron are left out.
 """
 
@@ -12,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -19,11 +21,11 @@ from rlcore.cli.run import run
 from rlcore.config.adapters import translate
 from rlcore.config.messages import Problem, ProblemsError
 from rlcore.plugins.registry import Registry
-from rlcore_compat.verl import VERL
+from rlcore_compat.verl import SUPERVISED, VERL
 from rlcore_compat.vocabulary import entry_of
 
 FILE = Path(__file__).with_name("verl_scripts.json")
-REVISIONS = {"2026-01": 91, "2026-08": 89, "gui-rise": 2}
+REVISIONS = {"2026-01": 91, "2026-08": 89, "gui-rise": 2, "2026-01-sft": 10}
 """Number of scripts by month of the revision; GUI-Rise is a fork."""
 REASONS = {
     "Megatron": r"Megatron is not supported|adapters of Megatron",
@@ -66,6 +68,10 @@ class Script:
     name: str
     overrides: tuple[str, ...]
 
+    @property
+    def is_supervised(self) -> bool:
+        return self.revision.endswith("sft")
+
 
 def scripts(revision: str) -> list[Script]:
     """All scripts of a revision with their overrides, sorted by key."""
@@ -88,9 +94,10 @@ def ranges(text: str) -> Iterator[int]:
 def adapted(script: Script) -> list[str]:
     """The script with a model, data and an engine of rlcore, and without an adapter of another model."""
     adapter = any("lora_adapter_path" in text for text in script.overrides)
-    hydra = re.compile(r"hydra\.|\w+@")
-    overrides = [text for text in script.overrides if not hydra.match(text)]
-    return [*overrides, *OWN, *(["lora.adapter=null"] if adapter else [])]
+    others = re.compile(r"hydra\.|\w+@|model\.path=")
+    overrides = [text for text in script.overrides if not others.match(text)]
+    own = [text.replace(".json", ".jsonl") for text in OWN] if script.is_supervised else OWN
+    return [*overrides, *own, *(["lora.adapter=null"] if adapter else [])]
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
@@ -104,22 +111,25 @@ def test_no_key_of_a_script_is_unknown_or_dropped(revision: str) -> None:
         problems = [problem for layer in translated.overrides for problem in layer.problems]
         unknown = {problem.path for problem in problems if problem.kind == "unknown key"}
         assert unknown <= NOT_OF_VERL, script.name
-        assert set(translated.own) <= {*OWN, "lora.adapter=null"}, script.name
+        assert {text.replace(".jsonl", ".json") for text in translated.own} <= {*OWN, "lora.adapter=null"}, script.name
         refused = {problem.path for problem in problems}
         shown = {line.partition(" sets nothing: ")[0].partition(" -> ")[0] for line in translated.lines}
         for text in set(given) - set(translated.own) - shown:
             key = text.partition("=")[0].lstrip("+")
-            assert key in refused or is_never_supported(key), (script.name, text)
+            assert key in refused or is_never_supported(key, script), (script.name, text)
 
 
-def is_never_supported(key: str) -> bool:
+def is_never_supported(key: str, script: Script) -> bool:
     """Whether all values of the key are refused. The same reason is reported only once."""
-    entry = entry_of(key, VERL.meanings)
-    return entry is not None and VERL.meanings[entry].never
+    meanings = (SUPERVISED if script.is_supervised else VERL).meanings
+    entry = entry_of(key, meanings)
+    return entry is not None and meanings[entry].never
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("revision", "most_refused"), [("2026-01", 35), ("2026-08", 63), ("gui-rise", 0)])
+@pytest.mark.parametrize(
+    ("revision", "most_refused"), [("2026-01", 35), ("2026-08", 63), ("gui-rise", 0), ("2026-01-sft", 1)]
+)
 def test_scripts_pass_a_dry_run_or_are_refused_for_what_is_missing(
     revision: str,
     most_refused: int,
@@ -147,7 +157,8 @@ def problems_of(script: Script, registry: Registry) -> list[Problem]:
     translated = translate(registry, files=(), overrides=adapted(script))
     problems = [problem for layer in translated.overrides for problem in layer.problems]
     if not problems:
-        result = CliRunner().invoke(run, ["-p", "gsm8k-tools", "--dry-run", *adapted(script)])
+        plugin = [] if script.is_supervised else ["-p", "gsm8k-tools"]
+        result = CliRunner().invoke(run, [*plugin, "--dry-run", *adapted(script)])
         assert result.exit_code == 0 or isinstance(result.exception, ProblemsError), (script.name, result.exception)
         problems = list(result.exception.problems) if isinstance(result.exception, ProblemsError) else []
     return [problem for problem in problems if problem.path not in NOT_OF_VERL]
@@ -160,8 +171,15 @@ def reason_of(text: str) -> str:
 def prepare(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Data files, and metadata of packages: a dry run reads their versions and does not import them."""
     for name, count in (("train", 8192), ("test", 8)):
-        rows = [{"question": f"What is {n} plus {n}?", "answer": str(2 * n)} for n in range(count)]
+        rows: list[dict[str, Any]] = [
+            {"question": f"What is {n} plus {n}?", "answer": str(2 * n)} for n in range(count)
+        ]
         (folder / f"{name}.json").write_text(json.dumps(rows))
+        for row in rows:  # as in verl's files for the supervised trainers
+            turns = [("user", row.pop("question")), ("assistant", row.pop("answer"))]
+            row["extra_info"] = {"question": turns[0][1], "answer": turns[1][1]}
+            row["messages"] = [{"role": role, "content": text} for role, text in turns]
+        (folder / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     for name, version in (("vllm", "0.32.0"), ("wandb", "0.26.0"), ("tensorboard", "2.20.0")):
         information = folder / "site" / f"{name}-{version}.dist-info"
         information.mkdir(parents=True)

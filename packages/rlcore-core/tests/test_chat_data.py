@@ -220,3 +220,22 @@ def test_texts_include_messages_tools_and_calls(tmp_path: Path) -> None:
     assert "1 + 2?" in texts
     assert any('{"a": 1, "b": 2}' in text for text in texts)
     assert any("add(a, b)" in text for text in texts)
+
+
+def test_fields_of_prompt_and_completion_or_messages_can_be_named(tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    turns = [{"role": "user", "content": "1+1?"}, {"role": "assistant", "content": "2"}]
+    row = {"prompt": "other", "extra_info": {"question": "2+2?", "answer": "4"}, "chat": turns}
+    file.write_text(json.dumps(row) + "\n")
+
+    def texts(**named: str) -> list[str]:
+        (one,) = ChatData(ChatDataConfig(train=[str(file)], **named)).conversations("train")
+        return [message.text for message in one.messages]
+
+    assert texts(prompt="extra_info.question", completion="extra_info.answer") == ["2+2?", "4"]
+    assert texts(messages="chat") == ["1+1?", "2"]
+    with pytest.raises(DataError, match="the row has no field"):
+        texts(prompt="extra_info.question", completion="extra_info.text")
+    for wrong in ({"prompt": "a"}, {"messages": "a", "prompt": "b", "completion": "c"}):
+        with pytest.raises(ValueError, match="prompt and completion, or messages"):
+            texts(**wrong)

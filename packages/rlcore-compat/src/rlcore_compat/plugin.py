@@ -7,9 +7,9 @@ from rlcore.specs import ConfigAdapterSpec
 rlcore_specs = [
     ConfigAdapterSpec(
         id="verl",
-        target="rlcore_compat.verl:VERL",
+        target="rlcore_compat.verl:OVERRIDES",
         overrides=True,
-        summary="Overrides of verl, and of its fork for agents.",
+        summary="Overrides of verl's trainers, and of its fork for agents.",
     ),
     ConfigAdapterSpec(
         id="trl-grpo",

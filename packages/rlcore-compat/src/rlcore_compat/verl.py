@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
+
+from rlcore.config.adapters import Given, Translation
 
 from rlcore_compat.tables import Refused, Several, Table, Words
 from rlcore_compat.vocabulary import Vocabulary
@@ -110,12 +114,68 @@ def passes(value: Any, words: Words) -> Any:
     return "1 pass" if value == 1 else f"{value} passes"
 
 
+def pair(value: Any, words: Words) -> Several:
+    """The prompt and the response of a row: columns, or fields of the objects in them, as ``COLUMN.FIELD``."""
+    found = Several()
+    for name, key, default in (("prompt", "prompt", "question"), ("completion", "response", "answer")):
+        within = words.get(f"data.{key}_dict_keys") or []
+        parts = [words.get(f"data.{key}_key", default), *(within if isinstance(within, list) else [within])]
+        if not all(isinstance(part, str) for part in parts):
+            raise Refused("must be the name of a column, or of a field in it")
+        found[f"data.{name}"] = ".".join(parts)
+    return found
+
+
+def truncation(value: Any, words: Words) -> Any:
+    """What verl does with a long conversation: without padding, it is cut whatever ``truncation`` is."""
+    if words.get("data.pad_mode") == "no_padding":
+        return "cut"
+    given = words.get("data.truncation")
+    if given is None:
+        return Several()
+    if given not in ("error", "right"):
+        raise Refused("must be error or right: long conversations are cut at their end", of="data.truncation")
+    return {"error": "raise", "right": "cut"}[given]
+
+
+def frequency(value: Any, words: Words) -> Any:
+    if value == "after_each_epoch":
+        raise Refused("give a number of steps: rows of the training file / data.train_batch_size")
+    return never_is_zero(value, words)
+
+
+@dataclass(frozen=True, slots=True)
+class _Verl:
+    """The overrides of all trainers of verl. Implements `OverrideAdapter`.
+
+    Several keys have another meaning in the supervised trainer, which is recognised by the keys that it alone has.
+    """
+
+    @property
+    def keys(self) -> Collection[str]:
+        return [*VERL.keys, *SUPERVISED.keys]
+
+    def claims(self, key: str) -> bool:
+        return VERL.claims(key) or SUPERVISED.claims(key)
+
+    def read_overrides(self, overrides: Sequence[str], given: Given) -> Translation:
+        chosen = {value for key, _, value in (text.partition("=") for text in given.overrides) if key in _TRAINER}
+        supervised = chosen == {"sft"} if chosen else not all(VERL.claims(text.partition("=")[0]) for text in overrides)
+        return (SUPERVISED if supervised else VERL).read_overrides(overrides, given)
+
+
+_FILE = "rlcore_compat:verl.toml"
+_TRAINER = ("trainer", "trainer.id")
 VERL = Vocabulary(
     name="verl",
     tables=frozenset(
         {"actor_rollout_ref", "agent", "custom_reward_function", "distillation", "global_profiler", "reward_model"}
     ),
-    meanings=Table("rlcore_compat:verl.toml"),
+    meanings=Table(_FILE, "parts", "algorithm", "data", "lengths", "model", "updates", "rollouts", "run"),
 )
+"""The keys of its reinforcement learning."""
+SUPERVISED = Vocabulary(name="verl", meanings=Table(_FILE, "run", "parts", "supervised"))
+"""The keys of its supervised trainers."""
+OVERRIDES = _Verl()
 
-__all__ = ["VERL"]
+__all__ = ["OVERRIDES", "SUPERVISED", "VERL"]

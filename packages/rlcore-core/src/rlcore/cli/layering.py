@@ -107,9 +107,6 @@ def gather(
     name, summary, read = base_recipe, "", tuple(files)
     if base is not None and plugin is None and recipe is None:
         layers.append(base)
-    elif plugin is None and recipe is None and not files and not _names_a_trainer(overrides):
-        fix = "give a plugin: --plugin NAME; or a file: -c FILE; or all settings: trainer.id=ID model=FOLDER …"
-        raise UserError("no plugin, recipe or file is given", found=_installed(registry), fix=fix)
     elif recipe is not None and recipe.endswith((".toml", ".yaml", ".yml")):
         if plugin is not None:
             registry.plugin(plugin)
@@ -119,6 +116,10 @@ def gather(
         layers.append(layer)
     remember_arguments(overrides)  # a config adapter may repeat them
     translated = translate(registry, files=read, overrides=overrides)
+    is_empty = base is None and plugin is None and recipe is None and not files
+    if is_empty and not _names_a_trainer([*translated.overrides, *override_layers(translated.own, place)]):
+        fix = "give a plugin: --plugin NAME; or a file: -c FILE; or all settings: trainer.id=ID model=FOLDER …"
+        raise UserError("no plugin, recipe or file is given", found=_installed(registry), fix=fix)
     if speaks_first():
         say(*translated.lines, err=True)
     layers += [*translated.files, *(_placed(layer, place) for layer in translated.overrides)]
@@ -171,8 +172,9 @@ def import_lines(layers: Sequence[Layer]) -> list[str]:
     return lines
 
 
-def _names_a_trainer(overrides: Sequence[str]) -> bool:
-    return any(text.partition("=")[0].strip() in ("trainer", "trainer.id") for text in overrides)
+def _names_a_trainer(layers: Sequence[Layer]) -> bool:
+    trainers = [layer.tree.get("trainer") for layer in layers]
+    return any("id" in one if isinstance(one, dict) else one is not None for one in trainers)
 
 
 def _recipe(registry: Registry, plugin: str | None, recipe: str | None) -> tuple[Layer, str, str]:

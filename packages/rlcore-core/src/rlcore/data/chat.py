@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice, repeat
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from rlcore.config.schema import LARGEST, Table
 from rlcore.console.wording import counted
@@ -21,6 +21,8 @@ from rlcore.data.row_images import ImageReader
 from rlcore.errors import DataError
 from rlcore.types import Demonstration, Task, ToolSchema, thaw
 
+FORM_FIELDS = ("messages", "conversations", "prompt", "completion", "instruction")
+"""Fields by which the form of a row is recognised."""
 SAMPLES = 2000
 """Maximum number of conversations to train a tokenizer on."""
 Files = Annotated[list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
@@ -37,10 +39,22 @@ class ChatDataConfig(Table):
     """Files of held-out conversations, used to select the best checkpoint."""
     images: str | None = None
     """Folder that the paths of images are relative to and must not leave; None is the folder of the file."""
+    messages: str | None = None
+    """Field of a row with its messages. None recognises the form of the rows."""
+    prompt: str | None = None
+    """Field with the prompt, such as ``extra_info.question``, if another one has the completion."""
+    completion: str | None = None
+    """Field with the completion, such as ``extra_info.answer``."""
     on_error: Literal["raise", "skip"] = "raise"
     """Whether an invalid row stops the run, or is skipped and counted."""
     limit: Annotated[int, Field(ge=1, le=LARGEST)] | None = None
     """Number of conversations to use from each split, from the start; None uses all."""
+
+    @model_validator(mode="after")
+    def _check_fields(self) -> ChatDataConfig:
+        if (self.prompt is None) != (self.completion is None) or None not in (self.messages, self.prompt):
+            raise ValueError("give prompt and completion, or messages, or none of them")
+        return self
 
 
 @dataclass(slots=True)
@@ -114,7 +128,7 @@ class ChatData:
             try:
                 if isinstance(row, DataError):
                     raise row
-                reader = self._reader(file)
+                row, reader = self._named(row), self._reader(file)
                 one, fields = conversation(row, reader)
                 loaded.mappings |= {task_row(row).mapping: None} if isinstance(row, dict) else {}
             except DataError as error:
@@ -140,11 +154,29 @@ class ChatData:
             )
         return loaded
 
+    def _named(self, row: Any) -> Any:
+        """The row with the configured fields in place of those of other forms."""
+        names = {name: getattr(self._config, name) for name in ("messages", "prompt", "completion")}
+        if not any(names.values()) or not isinstance(row, dict):
+            return row
+        rest = {key: value for key, value in row.items() if key not in FORM_FIELDS}
+        return rest | {name: _field(row, path) for name, path in names.items() if path is not None}
+
     def _reader(self, file: Path) -> ImageReader:
         """The reader of the images of a file, which files of one folder share."""
         named = self._config.images
         folder = Path(named).expanduser() if named is not None else file.parent
         return self._readers.setdefault(folder, ImageReader(folder))
+
+
+def _field(row: Mapping[str, Any], path: str) -> Any:
+    """The value of a field, or of one in an object: ``extra_info.question``."""
+    value: Any = row
+    for part in [path] if path in row else path.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            raise DataError(f"the row has no field {path!r}", found=f"the fields {', '.join(map(str, row))}")
+        value = value[part]
+    return value
 
 
 def _described(tool: ToolSchema) -> str:

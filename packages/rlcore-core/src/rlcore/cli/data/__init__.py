@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from rlcore.abilities import ConversationDataset
 from rlcore.cli.data.rescoring import rescore
-from rlcore.cli.data.rows import ReadImage, Shown, ShownImages, file_rows, row_lines
+from rlcore.cli.data.rows import ReadImage, Shown, ShownImages, file_rows, files_of_data, row_lines
 from rlcore.cli.data.stored import Selection, is_of_run, show_rollouts
 from rlcore.cli.data.where import Where
 from rlcore.cli.output import json_option, print_json
@@ -25,7 +25,7 @@ from rlcore.config.schema import EvaluationTable, Table
 from rlcore.config.tables import validate_options
 from rlcore.console.terminal import say
 from rlcore.console.wording import counted
-from rlcore.data.files import SUFFIXES, data_files, hub_download, in_hub_cache, may_be_on_hub
+from rlcore.data.files import hub_download, may_be_on_hub
 from rlcore.errors import DataError, PluginError, UserError, did_you_mean
 from rlcore.plugin_calls import value_text
 from rlcore.plugins.registry import Registry, asked, make_component
@@ -211,7 +211,7 @@ def show(
     temperature, seed; and the ids of rewards and the names of its metrics, as in metrics["tool_errors"].
     """
     path = Path(source).expanduser()
-    files = _files_of_data(source, path, split)
+    files = files_of_data(source, path, split)
     selection = Selection(
         count=count,
         purpose=purpose,
@@ -258,14 +258,6 @@ def show(
         shown = number
     if not shown:
         say("no rows")
-
-
-def _files_of_data(source: str, path: Path, split: str) -> list[Path]:
-    """The files of a folder of data, or of a name in the hub's cache; none for everything else."""
-    is_run = any(path.glob("config.toml")) or any(path.glob("rollouts"))
-    is_data = path.is_dir() and not is_run and any(file.suffix.lower() in SUFFIXES for file in path.glob("**/*"))
-    cached = not path.exists() and in_hub_cache(source) is not None
-    return data_files(source, split) if is_data or cached else []
 
 
 def _rows_of_dataset(name: str, options: tuple[str, ...], split: str) -> Iterator[tuple[Mapping[str, Any], ReadImage]]:

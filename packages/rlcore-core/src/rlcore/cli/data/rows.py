@@ -16,6 +16,7 @@ from rlcore.atomic_files import told
 from rlcore.cli.output import excerpt, printable
 from rlcore.console.terminal import say
 from rlcore.console.wording import counted
+from rlcore.data import files as data
 from rlcore.data.row_images import COLUMNS, ImageReader
 from rlcore.errors import DataError, NotInstalledError, RlcoreError, WriteError
 from rlcore.images.encoding import decode_image, open_image
@@ -32,6 +33,14 @@ MOST_STATES, MOST_NUMBERS = 24, 10
 
 ReadImage = Callable[[str], bytes]
 """Returns the encoded image with a hash; raises `DataError` if there is none."""
+
+
+def files_of_data(source: str, path: Path, split: str) -> list[Path]:
+    """The files of a folder of data, or of a name in the hub's cache; none for everything else."""
+    is_run = any(any(path.glob(name)) for name in ("config.toml", "rollouts", "*/config.toml"))
+    is_data = path.is_dir() and not is_run and any(file.suffix.lower() in data.SUFFIXES for file in path.glob("**/*"))
+    cached = not path.exists() and data.in_hub_cache(source) is not None
+    return data.data_files(source, split) if is_data or cached else []
 
 
 def file_rows(path: Path) -> Iterator[tuple[Mapping[str, Any], ReadImage]]:
