@@ -315,6 +315,9 @@ LARGE = "{% set n = namespace(a='ab\n', i=0) %}{% for i in range(19) %}{% set n.
                 "{{ n.a.strip('c' * 700000 + 'ab') }}",
                 "{{ n.a|trim('c' * 700000 + 'ab') }}",
                 "{{ strftime_now(n.a) }}",
+                "{{ '{:1000000000}'.format(1)|length }}",
+                "{{ '{a:1000000000}'.format_map({'a': 1})|length }}",
+                "{{ ('{0}' * 1000).format(n.a)|length }}",
                 "{{ n.a|int(base=16) + ('f' * 4000000)|int(base=16) }}",
                 *[
                     "".join(f"{{% set x{i} = {value} %}}" for i in range(1000)) + "{{ x0 }}"
