@@ -158,6 +158,30 @@ def test_stop_after_the_last_step_changes_nothing(rlcore: Call) -> None:
     assert (done.status, json.loads(done.out)["finished"]) == (0, True)
 
 
+REPEATED = """
+import os, signal, threading, time, toy_rl
+def repeat():
+    while True:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.001)
+class Trainer(toy_rl.Trainer):
+    Config = toy_rl.TrainerConfig
+    tables = (('algorithm', 'toy_rl:AlgorithmConfig'), ('warmup', 'toy_rl:WarmupConfig'))
+    def train(self):
+        threading.Thread(target=repeat, daemon=True).start()
+        return super().train()
+"""
+
+
+def test_repeated_signals_until_the_end_of_the_process_change_nothing(toy: Any) -> None:
+    Path("mine.py").write_text(REPEATED, encoding="utf-8")
+    process = start(toy, "run", "-p", "toy", "trainer.id=mine.py:Trainer", "trainer.steps=50", "name=mine")
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 143, err
+    assert "stopped   resume with: " in out
+    assert "terminated" not in err
+
+
 def test_evaluation_without_a_score_fails(rlcore: Call) -> None:
     Path("mine.py").write_text(NOT_SCORED, encoding="utf-8")
     done = rlcore("eval", "-p", "toy", "sampler.id=mine.py:Sampler", "--json")

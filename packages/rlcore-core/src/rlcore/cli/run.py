@@ -106,7 +106,8 @@ def run(
             if start.directory is not None:
                 start.directory.close()  # the main process of those that are started opens it
             return exits_with(processes())
-        job, metrics = trained(start, processes, Output(sys.stderr if as_json else None), as_json=as_json)
+        output, hold = Output(sys.stderr if as_json else None), click.get_current_context().with_resource
+        job, metrics = trained(start, processes, output, as_json=as_json, hold=hold)
     if not job.is_main:
         return exits_with(0)
     finished = is_finished(job)

@@ -6,7 +6,7 @@ import logging
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from queue import SimpleQueue
@@ -44,9 +44,22 @@ from rlcore.specs import StrategySpec, TrainerSpec
 
 
 def trained(
-    start: Prepared, processes: Processes, output: Output, *, as_json: bool = False
+    start: Prepared,
+    processes: Processes,
+    output: Output,
+    *,
+    as_json: bool = False,
+    hold: Callable[[ExitStack], object] | None = None,
 ) -> tuple[RunSession, Mapping[str, float]]:
-    """Train a prepared run until its last step or a stop, and return its session and last metrics."""
+    """Train a prepared run until its last step or a stop, and return its session and last metrics.
+
+    Args:
+        start: the run
+        processes: those that train it
+        output: where it prints
+        as_json: whether the console prints no metrics
+        hold: keeps the handlers of a stopped run until the command ends, so that repeated signals change nothing
+    """
     trial, layered = start.trial, start.layered
     first_lines = [*headline(trial, layered), *(f"note      {note}" for note in start.notes)]
     with _told_by_main(processes):
@@ -63,8 +76,12 @@ def trained(
             job.say(f"resumed   {f'from step {int(last.name)}' if last else 'from the start: there is no checkpoint'}")
         for line in changes:
             job.say(line)
-        with _stopping_after_the_step(job, start.request.stops):
-            return job, _train(job, trainer, start, as_json=as_json)
+        with ExitStack() as stopping:
+            stopping.enter_context(_stopping_after_the_step(job, start.request.stops))
+            metrics = _train(job, trainer, start, as_json=as_json)
+            if job.stop_requested and hold is not None:
+                hold(stopping.pop_all())
+            return job, metrics
 
 
 def _begin(start: Prepared, processes: Processes, output: Output) -> tuple[RunSession, list[str]]:

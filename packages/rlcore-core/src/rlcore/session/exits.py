@@ -45,7 +45,7 @@ def status_of(error: BaseException | None) -> int:
 
 
 _is_stopped = False
-"""Whether the process ends with the exit status of a stopped run."""
+"""Whether the process ends with the exit status of a stopped run. Handlers of signals then stay until its end."""
 
 
 def exits_with(status: int) -> int:
@@ -104,5 +104,5 @@ def _handled(handle: Handler, *numbers: signal.Signals) -> Iterator[None]:
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in before.items() if not _is_stopped else ():
             signal.signal(number, handler)

@@ -175,7 +175,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         return super().is_safe_attribute(obj, attr, value)
 
     def wrap_str_format(self, value: Any) -> None:
-        """Leave ``format`` and ``format_map`` to `is_safe_attribute`: a width in a format makes a text of any length."""
+        """Leave ``format`` and ``format_map`` to `is_safe_attribute`: they make texts of any length."""
 
     def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:
         """Call a method or a macro with small arguments. The names are those of Jinja: keywords may be called self."""
