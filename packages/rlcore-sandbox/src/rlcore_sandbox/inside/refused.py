@@ -6,7 +6,7 @@ import errno
 import sys
 from typing import Any, NoReturn
 
-REASON = "{} is not allowed in this sandbox, which has no shared memory; use threads, or compute in one process"
+REASON = "{} is not allowed in this sandbox, which has no shared memory; compute in one process"
 _MODULES = {
     "_multiprocessing": {"SemLock": "multiprocessing with locks, queues and pools"},
     "_posixshmem": {"shm_open": "multiprocessing.shared_memory"},
