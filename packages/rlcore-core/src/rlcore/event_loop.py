@@ -12,6 +12,8 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
 Value = TypeVar("Value")
+NOTICED_S = 1.0
+"""Longest time in seconds until a signal is handled while a caller waits."""
 
 
 class EventLoop:
@@ -73,6 +75,10 @@ class EventLoop:
             raise RuntimeError("a coroutine of an event loop cannot wait for another one of it: await the coroutine")
         result = self.submit(coroutine)
         try:
+            while not result.done():
+                # Python runs no handler of a signal that arrives just before a thread begins to wait.
+                with suppress(TimeoutError):
+                    return result.result(timeout=NOTICED_S)
             return result.result()
         except BaseException:
             if not result.done():  # the caller was interrupted
