@@ -306,16 +306,50 @@ def test_deepspeed_file_is_refused(tmp_path: Path) -> None:
     assert "zero_stage" not in problems_of(write(tmp_path, "flat.yaml", flat))[1].reason
 
 
+FSDP = """
+distributed_type: FSDP
+num_processes: 8
+fsdp_config:
+  fsdp_activation_checkpointing: true
+  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP
+  fsdp_cpu_ram_efficient_loading: true
+  fsdp_offload_params: false
+  fsdp_reshard_after_forward: true
+  fsdp_state_dict_type: SHARDED_STATE_DICT
+  fsdp_transformer_layer_cls_to_wrap: Qwen2DecoderLayer
+  fsdp_use_orig_params: true
+  fsdp_version: 2
+"""
+"""As ``accelerate config`` writes it."""
+
+
 @pytest.mark.parametrize(
     ("settings", "strategy"),
     [
         ("distributed_type: 'NO'\nnum_processes: 1", {"strategy.id": "single"}),
         ("distributed_type: MULTI_GPU\nnum_processes: 2", {"strategy.id": "ddp", "strategy.processes": 2}),
         ("distributed_type: MULTI_CPU\nnum_processes: 4", {"strategy.id": "ddp", "strategy.processes": 4}),
+        (FSDP, {"strategy.id": "fsdp2", "strategy.processes": 8, "trainer.gradient_checkpointing": True}),
     ],
 )
 def test_distributed_type_sets_the_strategy(settings: str, strategy: dict[str, Any], tmp_path: Path) -> None:
     assert sets(write(tmp_path, "accelerate.yaml", settings + "\nmachine_rank: 0\nuse_cpu: false\n")) == strategy
+
+
+@pytest.mark.parametrize(
+    ("written", "instead", "reason"),
+    [
+        ("offload_params: false", "offload_params: true", "fsdp_offload_params: True is not supported: False"),
+        ("reshard_after_forward: true", "reshard_after_forward: false", "fsdp_reshard_after_forward: False"),
+        ("use_orig_params: true", "use_original_params: true", "fsdp_use_orig_params"),
+        ("distributed_type: FSDP", "distributed_type: MULTI_GPU", "only with distributed_type: FSDP"),
+    ],
+)
+def test_other_settings_of_fsdp_are_refused(written: str, instead: str, reason: str, tmp_path: Path) -> None:
+    assert written in FSDP
+    (problem,) = problems_of(write(tmp_path, "accelerate.yaml", FSDP.replace(written, instead)))
+    assert (problem.kind, problem.path) == ("refused", "fsdp_config")
+    assert reason in problem.reason
 
 
 def test_sharding_is_refused(tmp_path: Path) -> None:
@@ -329,7 +363,7 @@ def test_sharding_is_refused(tmp_path: Path) -> None:
         ("MULTI_GPUS", "'MULTI_GPU'"),
         ("'no'", "'NO'"),
         ("many", "MULTI_GPU"),
-        ("FSDP", "strategy.id=ddp"),
+        ("DEEPSPEED", "strategy.id=fsdp2"),
         ("MULTI_NPU", "strategy.id=ddp"),
     ],
 )

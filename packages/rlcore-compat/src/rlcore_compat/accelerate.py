@@ -12,9 +12,34 @@ from rlcore_compat.tables import Refused, Several, Table, Words
 from rlcore_compat.trl_batches import KIND, PROCESSES, whole
 
 _COPIES = ("MULTI_GPU", "MULTI_CPU")
-_SHARDING = ("DEEPSPEED", "FSDP", "MEGATRON_LM")
+_FULLY_SHARDED = "FSDP"
+_SHARDING = ("DEEPSPEED", "MEGATRON_LM")
 _DEVICES = ("MULTI_HPU", "MULTI_MLU", "MULTI_MUSA", "MULTI_NEURON", "MULTI_NPU", "MULTI_SDAA", "MULTI_XPU", "XLA")
-_INSTEAD = "distributed_type: MULTI_GPU runs data-parallel processes, each with all weights (strategy.id=ddp)"
+_INSTEAD = (
+    "distributed_type: MULTI_GPU runs processes with all weights in each (strategy.id=ddp), and FSDP processes that "
+    "divide them (strategy.id=fsdp2)"
+)
+_FSDP: Mapping[str, tuple[Any, ...]] = {
+    "fsdp_version": (1, 2),
+    "fsdp_sharding_strategy": ("FULL_SHARD", 1),
+    "fsdp_reshard_after_forward": (True, "FULL_SHARD"),
+    "fsdp_offload_params": (False,),
+    "fsdp_auto_wrap_policy": ("TRANSFORMER_BASED_WRAP",),
+}
+"""The values of ``fsdp_config`` that mean what fsdp2 does."""
+_FSDP_FREE = frozenset(
+    {
+        "fsdp_backward_prefetch",
+        "fsdp_cpu_ram_efficient_loading",
+        "fsdp_forward_prefetch",
+        "fsdp_state_dict_type",
+        "fsdp_sync_module_states",
+        "fsdp_transformer_layer_cls_to_wrap",
+        "fsdp_use_orig_params",
+    }
+)
+"""Keys of ``fsdp_config`` that change neither the result nor what a process stores."""
+_CHECKPOINTING = "fsdp_activation_checkpointing"
 _READ = frozenset(
     {
         "deepspeed_config_file",
@@ -42,23 +67,39 @@ def distributed_type(value: Any, words: Words) -> Any:
         return "single"
     if value in _COPIES:
         return "ddp"
+    if value == _FULLY_SHARDED:
+        return "fsdp2"
     if value in _SHARDING:
         return sharded(value, words)
     if value in _DEVICES:
         raise Refused(f"these devices are not supported: {_INSTEAD}")
-    near = did_you_mean(str(value).upper(), ("NO", *_COPIES, *_SHARDING, *_DEVICES))
-    raise Refused(f"unknown type: {near or 'NO, MULTI_GPU and MULTI_CPU are supported'}")
+    near = did_you_mean(str(value).upper(), ("NO", *_COPIES, _FULLY_SHARDED, *_SHARDING, *_DEVICES))
+    raise Refused(f"unknown type: {near or 'NO, MULTI_GPU, MULTI_CPU and FSDP are supported'}")
 
 
 def sharded(value: Any, words: Words) -> Several:
     if value == {}:  # as written by accelerate config for other types
         return Several()
-    raise Refused(f"sharding of weights or optimiser is not supported: {_INSTEAD}")
+    raise Refused(f"DeepSpeed and Megatron-LM are not supported: {_INSTEAD}")
+
+
+def fsdp(value: Any, words: Words) -> Any:
+    if value == {}:
+        return Several()
+    if words.get(KIND) != _FULLY_SHARDED or not isinstance(value, Mapping):
+        raise Refused("it has an effect only with distributed_type: FSDP")
+    for key, given in value.items():
+        if key in _FSDP and given not in _FSDP[key]:
+            raise Refused(f"{key}: {given} is not supported: {' or '.join(map(str, _FSDP[key]))}")
+        if key not in (*_FSDP, *_FSDP_FREE, _CHECKPOINTING):
+            near = did_you_mean(key, (*_FSDP, *_FSDP_FREE, _CHECKPOINTING))
+            raise Refused(f"unknown key {key}{f': {near}' if near else ''}")
+    return True if value.get(_CHECKPOINTING) is True else Several()
 
 
 def processes(value: Any, words: Words) -> Any:
     count, kind = whole(words, PROCESSES, 1), words.get(KIND)
-    if kind in _COPIES:
+    if kind in (*_COPIES, _FULLY_SHARDED):
         return count
     if kind == "NO" and count > 1:
         raise Refused(f"distributed_type: NO runs one process: {_INSTEAD}")
