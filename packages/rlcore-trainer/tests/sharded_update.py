@@ -19,6 +19,7 @@ from rlcore_trainer.batching.packing import TrainingSequence
 from rlcore_trainer.config import PolicyGradientConfig
 from rlcore_trainer.distributed.config import FullyShardedConfig, SingleProcessConfig
 from rlcore_trainer.distributed.ranks import Ranks
+from rlcore_trainer.distributed.strategies.data_parallel import SummedGradients
 from rlcore_trainer.distributed.strategies.fully_sharded import FullySharded
 from rlcore_trainer.distributed.strategies.single import SingleProcess
 from rlcore_trainer.distributed.strategy import Strategy
@@ -54,8 +55,9 @@ class Recording:
         self.strategy, self.gradients = strategy, dict[str, Any]()
         self.processes, self.shards, self.shard = strategy.processes, strategy.shards, strategy.shard
 
-    def optimise(self, model: nn.Module, **_: Any) -> Recording:
+    def optimise(self, model: nn.Module, **settings: Any) -> Recording:
         made = Recording(self.strategy)
+        made.real = self.strategy.optimise(model, **settings)  # type: ignore[attr-defined]
         made.gradients, made.model = self.gradients, model  # type: ignore[attr-defined]
         return made
 
@@ -63,6 +65,8 @@ class Recording:
         loss.backward()  # type: ignore[no-untyped-call]
 
     def step(self, *_: Any) -> tuple[float, bool]:
+        if isinstance(real := self.real, SummedGradients):  # type: ignore[attr-defined]
+            real._sum_gradients()
         for name, parameter in self.model.named_parameters():  # type: ignore[attr-defined]
             if (found := parameter.grad) is not None:
                 whole = found.full_tensor() if isinstance(found, DTensor) else found
