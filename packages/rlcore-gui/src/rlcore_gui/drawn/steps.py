@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -12,18 +12,14 @@ from rlcore_gui.actions import DECIMALS, Point
 from rlcore_gui.answers import Answer
 from rlcore_gui.dataset import LABEL
 from rlcore_gui.drawn.pictures import picture
-from rlcore_gui.drawn.screens import NAMES, SIDE, Screen, ScreenKind, center, draw_screen
+from rlcore_gui.drawn.screens import CELLS, NAMES, SIDE, Screen, ScreenKind, center, draw_screen
 from rlcore_gui.prepare.pseudo_labels import PROGRESS, REASONING, SUMMARY
 from rlcore_gui.steps import GuiStep
 
 Boxes = Literal["elements", "target", "none"]
 
-DESCRIBE = "describe the screen"
-"""The task whose answer is a description."""
-
-
-GUESSES = tuple(tenths / 10 for tenths in range(1, 10))
-"""The coordinates of guesses. Few guesses are close to a target."""
+COLORS_TASK, PLACES_TASK = "name the colors", "name the places"
+"""The tasks whose answers are descriptions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,10 +30,10 @@ class DrawnStep:
     """The step. The path of its image names no file."""
     image: bytes
     """The screen as a PNG."""
-    answer: Answer
-    """The demonstrated answer. Its action is that of the step, unless it is a guess."""
-    description: str
-    """The answer to `DESCRIBE`."""
+    guess: Answer
+    """An answer that acts in a random cell, whether or not the target is there."""
+    descriptions: Mapping[str, str]
+    """The answers to `COLORS_TASK` and `PLACES_TASK`. They do not tell which colour is where."""
 
 
 def draw_steps(
@@ -47,7 +43,6 @@ def draw_steps(
     name: str,
     elements: tuple[int, int],
     held_out: bool,
-    guesses: float = 0.0,
     blank: bool = False,
     boxes: Boxes = "elements",
 ) -> Iterator[DrawnStep]:
@@ -58,8 +53,7 @@ def draw_steps(
         kinds: the kinds of screens
         name: beginning of the ids
         elements: least and largest number of elements on a screen
-        held_out: whether to use the screens that do not occur in training
-        guesses: fraction of the answers that act at a random position of `GUESSES`
+        held_out: whether to draw held-out screens; see `draw_screen`
         blank: leave the elements out of the pictures
         boxes: the boxes of a step: those of all elements, only that of its target, or none
     """
@@ -67,38 +61,35 @@ def draw_steps(
     while True:
         for kind in rng.sample(list(kinds), len(kinds)):
             screen = draw_screen(rng, kind, rng.randint(*elements), held_out=held_out)
-            guess = (rng.choice(GUESSES), rng.choice(GUESSES)) if rng.random() < guesses else None
             yield DrawnStep(
                 step=_step(f"{name}-{number}", screen, boxes),
                 image=picture(screen, rng, blank=blank),
-                answer=answer(screen, guess),
-                description=describe(rng, screen),
+                guess=answer(screen, rng.randrange(CELLS * CELLS)),
+                descriptions=describe(rng, screen),
             )
             number += 1
 
 
-def answer(screen: Screen, guess: Point | None = None) -> Answer:
-    """Return the answer that finds the target, and acts on it or, instead, at a guessed position.
+def answer(screen: Screen, cell: int) -> Answer:
+    """Return the answer that names a cell as that of the target, and acts at its centre.
 
     Its reasoning repeats the colour directly before the name of the cell, which a tiny model learns much sooner than
     coordinates alone.
     """
-    color, place = screen.target.color, center(screen.target.cell)
+    color = screen.target.color
     return Answer(
         progress="Start.",
-        reasoning=f"Find {color} {NAMES[screen.target.cell]}.",
-        action=screen.action_at(guess or place),
+        reasoning=f"Find {color} {NAMES[cell]}.",
+        action=screen.action_at(center(cell)),
         summary=screen.kind.summary.format(color=color),
     )
 
 
-def describe(rng: random.Random, screen: Screen) -> str:
-    """Return the colours of all elements in random order, each followed by its cell as in an answer, and its position.
-
-    Everything but the colours can be predicted, so a tiny model learns to find a given colour, and where each cell is.
-    """
-    elements = rng.sample(screen.elements, len(screen.elements))
-    return ", ".join(f"{one.color} {NAMES[one.cell]} {_written(center(one.cell))}" for one in elements)
+def describe(rng: random.Random, screen: Screen) -> dict[str, str]:
+    """Return the colours of all elements in random order, and their cells with positions, by task."""
+    colors = rng.sample([one.color for one in screen.elements], len(screen.elements))
+    places = [f"{NAMES[one.cell]} {_written(center(one.cell))}" for one in screen.elements]
+    return {COLORS_TASK: ", ".join(colors), PLACES_TASK: ", ".join(places)}
 
 
 def _written(position: Point) -> str:
@@ -109,7 +100,7 @@ def _written(position: Point) -> str:
 def _step(name: str, screen: Screen, boxes: Boxes) -> GuiStep:
     place = list(center(screen.target.cell))
     shown = {"elements": screen.elements, "target": (screen.target,), "none": ()}[boxes]
-    right = answer(screen)
+    right = answer(screen, screen.target.cell)
     label = {PROGRESS: right.progress, REASONING: right.reasoning, SUMMARY: right.summary}
     return GuiStep(
         row_id=name,
