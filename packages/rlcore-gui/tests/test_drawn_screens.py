@@ -11,8 +11,8 @@ from itertools import islice
 import pytest
 from PIL import Image
 from rlcore_gui.drawn.pictures import BACKGROUND, paint_app, paint_entry, paint_field, paint_link, paint_menu, picture
-from rlcore_gui.drawn.screens import CELLS, COLORS, NAMES, SIDE, ScreenKind, center, draw_screen, is_held_out
-from rlcore_gui.drawn.steps import COLORS_TASK, PLACES_TASK, Boxes, DrawnStep, draw_steps
+from rlcore_gui.drawn.screens import CELLS, COLORS, NAMES, SIDE, ScreenKind, center, draw_screen
+from rlcore_gui.drawn.steps import COLORS_TASK, PLACES_TASK, PRESENCE_TASK, Boxes, DrawnStep, draw_steps
 
 APPS = ScreenKind(
     name="home",
@@ -170,8 +170,9 @@ def test_guesses_name_and_tap_every_cell_equally_often_wherever_the_target_is() 
     assert all(180 < count < 320 for count in counts.values())
 
 
-def test_descriptions_name_the_colors_and_the_cells_in_orders_that_do_not_bind_them() -> None:
+def test_descriptions_name_colors_and_cells_without_telling_which_color_is_where() -> None:
     colors_of: dict[str, set[str]] = {}
+    looked_for = {True: 0, False: 0}
     for drawn in steps(600):
         colors, places = drawn.descriptions[COLORS_TASK].split(", "), drawn.descriptions[PLACES_TASK]
         named = re.findall(r"([A-D]) \[([0-9.]+), ([0-9.]+)\]", places)
@@ -179,9 +180,14 @@ def test_descriptions_name_the_colors_and_the_cells_in_orders_that_do_not_bind_t
         assert all(CENTERS[NAMES.index(name)] == (float(x), float(y)) for name, x, y in named)
         assert [name for name, _, _ in named] == sorted(name for name, _, _ in named)
         assert drawn.step.action.position in [CENTERS[NAMES.index(name)] for name, _, _ in named]
+        (wanted,) = (color for color in COLORS if PRESENCE_TASK.format(color=color) in drawn.descriptions)
+        present = f"Find {wanted} {'yes' if wanted in colors else 'no'}."
+        assert drawn.descriptions[PRESENCE_TASK.format(color=wanted)] == present
         if len(colors) > 1:
             colors_of.setdefault(named[0][0], set()).add(colors[0])
+        looked_for[wanted in colors] += 1
     assert all(colors_of[name] == set(COLORS) for name in "ABC")
+    assert all(count > 120 for count in looked_for.values())
 
 
 @pytest.mark.parametrize(("boxes", "expected"), [("elements", 4), ("target", 1), ("none", 0)])

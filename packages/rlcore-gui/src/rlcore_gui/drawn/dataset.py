@@ -21,6 +21,8 @@ from rlcore_gui.tasks import Shown, step_task
 
 Count = Annotated[int, Field(ge=1, le=10_000_000)]
 Elements = Annotated[int, Field(ge=1, le=CELLS * CELLS)]
+DESCRIPTIONS = 0.7
+"""Fraction of the demonstrations on drawn screens that describe the screen. The others guess where the target is."""
 
 
 class DrawnDataConfig(GuiDataConfig):
@@ -77,7 +79,7 @@ class DrawnDataset(GuiDataset):
             yield [Shown(step=one.step, screenshot=one.image)]
 
     def demonstrations(self, count: int, *, seed: int) -> Iterable[Demonstration]:
-        """Descriptions of new drawn screens and guesses in equal parts, or the answers of `GuiDataset` for files.
+        """Descriptions and guesses on new drawn screens, or the answers of `GuiDataset` for files.
 
         No demonstration on a drawn screen tells which colour is where.
         """
@@ -85,7 +87,9 @@ class DrawnDataset(GuiDataset):
             return super().demonstrations(count, seed=seed)
         drawn = self._draw(f"demonstrations {self._drawn.drawn_seed} {seed}", "demonstration", held_out=False)
         rng = random.Random(f"descriptions {self._drawn.drawn_seed} {seed}")
-        return (_description(rng, one) if rng.random() < 0.5 else self._guess(one) for one in islice(drawn, count))
+        return (
+            _description(rng, one) if rng.random() < DESCRIPTIONS else self._guess(one) for one in islice(drawn, count)
+        )
 
     def texts(self) -> Iterable[str]:
         """Prompts and answers for training a tokenizer."""

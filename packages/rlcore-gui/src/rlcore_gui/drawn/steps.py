@@ -12,13 +12,13 @@ from rlcore_gui.actions import DECIMALS, Point
 from rlcore_gui.answers import Answer
 from rlcore_gui.dataset import LABEL
 from rlcore_gui.drawn.pictures import picture
-from rlcore_gui.drawn.screens import CELLS, NAMES, SIDE, Screen, ScreenKind, center, draw_screen
+from rlcore_gui.drawn.screens import CELLS, COLORS, NAMES, SIDE, Screen, ScreenKind, center, draw_screen
 from rlcore_gui.prepare.pseudo_labels import PROGRESS, REASONING, SUMMARY
 from rlcore_gui.steps import GuiStep
 
 Boxes = Literal["elements", "target", "none"]
 
-COLORS_TASK, PLACES_TASK = "name the colors", "name the places"
+COLORS_TASK, PLACES_TASK, PRESENCE_TASK = "name the colors", "name the places", "look for {color}"
 """The tasks whose answers are descriptions."""
 
 
@@ -33,7 +33,7 @@ class DrawnStep:
     guess: Answer
     """An answer that acts in a random cell, whether or not the target is there."""
     descriptions: Mapping[str, str]
-    """The answers to `COLORS_TASK` and `PLACES_TASK`. They do not tell which colour is where."""
+    """The answers to `COLORS_TASK`, `PLACES_TASK` and `PRESENCE_TASK`. They do not tell which colour is where."""
 
 
 def draw_steps(
@@ -86,10 +86,19 @@ def answer(screen: Screen, cell: int) -> Answer:
 
 
 def describe(rng: random.Random, screen: Screen) -> dict[str, str]:
-    """Return the colours of all elements in random order, and their cells with positions, by task."""
+    """Return the colours of all elements, their cells with positions, and whether a colour occurs, by task.
+
+    From these answers, a tiny model learns to recognise a colour and a place, but not which colour is where. Colours
+    are in random order, and half of those that are looked for are chosen among the elements.
+    """
     colors = rng.sample([one.color for one in screen.elements], len(screen.elements))
     places = [f"{NAMES[one.cell]} {_written(center(one.cell))}" for one in screen.elements]
-    return {COLORS_TASK: ", ".join(colors), PLACES_TASK: ", ".join(places)}
+    wanted = rng.choice(rng.choice((colors, list(COLORS))))
+    return {
+        COLORS_TASK: ", ".join(colors),
+        PLACES_TASK: ", ".join(places),
+        PRESENCE_TASK.format(color=wanted): f"Find {wanted} {'yes' if wanted in colors else 'no'}.",
+    }
 
 
 def _written(position: Point) -> str:
