@@ -29,7 +29,7 @@ TABLE = ROOT / "docs" / "results" / "gui.md"
 PLUGINS = tuple(os.environ.get("RLCORE_PROOF_PLUGINS", "aitw mind2web").split())
 GREEDY, BLANK = "evaluation.temperature=0", "data.blank=true"
 CONTROLS = {"shuffled": "algorithm.shuffle_rewards=true", "blank": BLANK}
-SHORT = "trainer.steps=100"
+SHORT = "trainer.steps=120"
 """The length of the control runs."""
 BEFORE, AFTER, WITHOUT_ELEMENTS = "before, greedy", "after, greedy", "after, blank pictures"
 CLAIMED = 0.7

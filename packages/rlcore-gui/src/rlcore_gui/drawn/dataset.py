@@ -21,7 +21,7 @@ from rlcore_gui.tasks import Shown, step_task
 
 Count = Annotated[int, Field(ge=1, le=10_000_000)]
 Elements = Annotated[int, Field(ge=1, le=CELLS * CELLS)]
-DESCRIPTIONS = 0.7
+DESCRIPTIONS = 0.6
 """Fraction of the demonstrations on drawn screens that describe the screen. The others guess where the target is."""
 
 
