@@ -27,11 +27,12 @@ from workspace import ROOT
 
 TABLE = ROOT / "docs" / "results" / "gui.md"
 PLUGINS = tuple(os.environ.get("RLCORE_PROOF_PLUGINS", "aitw mind2web").split())
-GREEDY, BLANK = "evaluation.temperature=0", "data.blank=true"
+GREEDY, BLANK, THREE = "evaluation.temperature=0", "data.blank=true", "data.elements=[3,3]"
 CONTROLS = {"shuffled": "algorithm.shuffle_rewards=true", "blank": BLANK}
 SHORT = "trainer.steps=120"
 """The length of the control runs."""
-BEFORE, AFTER, WITHOUT_ELEMENTS = "before, greedy", "after, greedy", "after, blank pictures"
+BEFORE, AFTER = "before, greedy", "after, greedy"
+OF_THREE, WITHOUT_ELEMENTS = "after, greedy, three elements", "after, blank pictures"
 CLAIMED = 0.7
 """The accuracy that is claimed after reinforcement learning."""
 CHANCE = 1 / 4
@@ -44,15 +45,15 @@ INTRODUCTION = f"""
 Accuracy on 200 held-out drawn screens. Columns with a step have actions that are sampled at temperature 1 after this
 number of steps of reinforcement learning; step 0 is after the warm-up. The commands with a seed are complete default
 recipes. The others are controls with {SHORT.removeprefix("trainer.steps=")} steps: rewards that are permuted among the
-trajectories of a step, and pictures without elements. The last column evaluates the trained agent on pictures without
-elements.
+trajectories of a step, and pictures without elements. The last columns evaluate the trained agent on screens with
+exactly three elements, and on pictures without elements.
 
 - Each held-out element is of a kind that training never shows in this colour in this cell. Training has each pair of a
   kind and a colour, a colour and a cell, and a kind and a cell.
 - The demonstrations of the warm-up act in random cells, or list the colours or the places on a screen, or say whether
   it has a colour. They never tell which colour is where.
-- A random cell is right in {CHANCE:.2f} of the tasks, and a random element in {ANY_ELEMENT:.2f}. A higher accuracy
-  needs the colours.
+- A random cell is right in {CHANCE:.2f} of the tasks. A random element is right in {ANY_ELEMENT:.2f} of them, and in
+  0.33 of those with three elements. A higher accuracy needs the colours.
 - The place of the nearest training picture, by the sum of squared differences of its pixels, is given for each plugin:
   among the pictures with the same task, and among those whose task has the same colour. The latter ignores what kind
   of element is asked for, as an agent must that generalises to the held-out screens.
@@ -124,7 +125,8 @@ def test_reward_teaches_to_see_and_controls_do_not(plugin: str) -> None:
         warmed_up = kept(controls / f"{plugin}-{seed}", *words, GREEDY, "trainer.steps=1")
         run = trained(plugin, seed)
         row = {BEFORE: accuracies(warmed_up)["step 0"], **accuracies(run)}
-        rows[" ".join(words)] = row | {AFTER: evaluated(run, GREEDY), WITHOUT_ELEMENTS: evaluated(run, BLANK)}
+        row |= {AFTER: evaluated(run, GREEDY), OF_THREE: evaluated(run, GREEDY, THREE)}
+        rows[" ".join(words)] = row | {WITHOUT_ELEMENTS: evaluated(run, BLANK)}
         write_table(plugin, rows, neighbours)
     for name, control in CONTROLS.items():
         words = ["-p", plugin, control, SHORT]
