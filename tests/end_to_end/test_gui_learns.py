@@ -27,17 +27,17 @@ from workspace import ROOT
 
 TABLE = ROOT / "docs" / "results" / "gui.md"
 PLUGINS = tuple(os.environ.get("RLCORE_PROOF_PLUGINS", "aitw mind2web").split())
-GREEDY, BLANK, THREE = "evaluation.temperature=0", "data.blank=true", "data.elements=[3,3]"
+GREEDY, BLANK = "evaluation.temperature=0", "data.blank=true"
 CONTROLS = {"shuffled": "algorithm.shuffle_rewards=true", "blank": BLANK}
 SHORT = "trainer.steps=120"
 """The length of the control runs."""
-BEFORE, AFTER = "before, greedy", "after, greedy"
-OF_THREE, WITHOUT_ELEMENTS = "after, greedy, three elements", "after, blank pictures"
-CLAIMED = 0.7
+BEFORE, AFTER, WITHOUT_ELEMENTS = "before, greedy", "after, greedy", "after, blank pictures"
+CLAIMED = 0.5
 """The accuracy that is claimed after reinforcement learning."""
 CHANCE = 1 / 4
 """The accuracy of a random place."""
-ANY_ELEMENT = sum(1 / count for count in (1, 2, 3)) / 3
+ELEMENTS = (1, 2, 3)
+ANY_ELEMENT = sum(1 / count for count in ELEMENTS) / len(ELEMENTS)
 """The accuracy of a random element, for an agent that sees where elements are but not their colours."""
 INTRODUCTION = f"""
 # GUI agents: the default recipes
@@ -45,15 +45,15 @@ INTRODUCTION = f"""
 Accuracy on 200 held-out drawn screens. Columns with a step have actions that are sampled at temperature 1 after this
 number of steps of reinforcement learning; step 0 is after the warm-up. The commands with a seed are complete default
 recipes. The others are controls with {SHORT.removeprefix("trainer.steps=")} steps: rewards that are permuted among the
-trajectories of a step, and pictures without elements. The last columns evaluate the trained agent on screens with
-exactly three elements, and on pictures without elements.
+trajectories of a step, and pictures without elements. The last columns evaluate the trained agent on pictures without
+elements, and its greedy actions on screens with exactly 1, 2 or 3 elements.
 
 - Each held-out element is of a kind that training never shows in this colour in this cell. Training has each pair of a
   kind and a colour, a colour and a cell, and a kind and a cell.
 - The demonstrations of the warm-up act in random cells, or list the colours or the places on a screen, or say whether
   it has a colour. They never tell which colour is where.
-- A random cell is right in {CHANCE:.2f} of the tasks. A random element is right in {ANY_ELEMENT:.2f} of them, and in
-  0.33 of those with three elements. A higher accuracy needs the colours.
+- A random cell is right in {CHANCE:.2f} of the tasks. A random element is right in {ANY_ELEMENT:.2f} of them: in 1.00,
+  0.50 and 0.33 of those with 1, 2 and 3 elements. A higher accuracy needs the colours.
 - The place of the nearest training picture, by the sum of squared differences of its pixels, is given for each plugin:
   among the pictures with the same task, and among those whose task has the same colour. The latter ignores what kind
   of element is asked for, as an agent must that generalises to the held-out screens.
@@ -107,17 +107,17 @@ def color_of(text: str) -> str:
 @pytest.mark.timeout(1800)
 def test_shortened_run_learns_to_tap(tmp_path: Path) -> None:
     """Demonstrations tap at random places, so only reinforcement learning can raise the accuracy."""
-    run = kept(tmp_path / "run", "-p", "aitw", "trainer.steps=60", "evaluation.every=60", "checkpoint.every=0")
+    short = ("trainer.steps=60", "trainer.schedule=constant", "evaluation.every=60", "checkpoint.every=0")
+    run = kept(tmp_path / "run", "-p", "aitw", *short)
     accuracy = accuracies(run)
-    assert accuracy["step 0"] < CHANCE + 0.1
-    assert accuracy["step 60"] > 0.4
+    assert accuracy["step 0"] < CHANCE + 0.1 < accuracy["step 60"]
     assert diagnose(run).found == []
 
 
 @pytest.mark.proof
 @pytest.mark.timeout(24 * 3600)
 @pytest.mark.parametrize("plugin", PLUGINS)
-def test_reward_teaches_to_see_and_controls_do_not(plugin: str) -> None:
+def test_reward_teaches_to_find_elements_and_controls_do_not(plugin: str) -> None:
     rows: dict[str, Mapping[str, float]] = {}
     neighbours, controls = nearest_neighbours(plugin), FOLDER.parent / "gui"
     for seed in SEEDS:
@@ -125,8 +125,9 @@ def test_reward_teaches_to_see_and_controls_do_not(plugin: str) -> None:
         warmed_up = kept(controls / f"{plugin}-{seed}", *words, GREEDY, "trainer.steps=1")
         run = trained(plugin, seed)
         row = {BEFORE: accuracies(warmed_up)["step 0"], **accuracies(run)}
-        row |= {AFTER: evaluated(run, GREEDY), OF_THREE: evaluated(run, GREEDY, THREE)}
-        rows[" ".join(words)] = row | {WITHOUT_ELEMENTS: evaluated(run, BLANK)}
+        row |= {AFTER: evaluated(run, GREEDY), WITHOUT_ELEMENTS: evaluated(run, BLANK)}
+        row |= {f"of {count}": evaluated(run, GREEDY, f"data.elements=[{count},{count}]") for count in ELEMENTS}
+        rows[" ".join(words)] = row
         write_table(plugin, rows, neighbours)
     for name, control in CONTROLS.items():
         words = ["-p", plugin, control, SHORT]
