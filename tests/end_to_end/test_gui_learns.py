@@ -46,7 +46,8 @@ Accuracy on 200 held-out drawn screens. Columns with a step have actions that ar
 number of steps of reinforcement learning; step 0 is after the warm-up. The commands with a seed are complete default
 recipes. The others are controls with {SHORT.removeprefix("trainer.steps=")} steps: rewards that are permuted among the
 trajectories of a step, and pictures without elements. The last columns evaluate the trained agent on pictures without
-elements, and its greedy actions on screens with exactly 1, 2 or 3 elements.
+elements, and its greedy actions on screens with exactly 1, 2 or 3 elements. A run that is not listed has not been
+computed.
 
 - Each held-out element is of a kind that training never shows in this colour in this cell. Training has each pair of a
   kind and a colour, a colour and a cell, and a kind and a cell.
