@@ -77,7 +77,7 @@ def mean_gradient(bandit: Make, **algorithm: Any) -> tuple[Any, torch.Tensor]:
     run = bandit(directory=None, trainer=settings, algorithm=algorithm, evaluation={"every": 0})
     trainer = PolicyGradientTrainer(run)
     trainer.train()
-    averages = trainer.session.trained.state()["optimiser"]["state"].values()
+    averages = trainer.session.trained.state()["moments"]
     return run, torch.cat([one["exp_avg"].flatten() for one in averages])
 
 

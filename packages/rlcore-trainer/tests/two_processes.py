@@ -33,3 +33,4 @@ def two_processes(code: str, *arguments: str, count: int = 2) -> Iterator[list[s
     finally:
         for process in started:
             process.kill()
+            process.communicate()

@@ -61,8 +61,12 @@ class AdamW:
         return norm, updated
 
     def state(self) -> dict[str, Any]:
-        """Return the data that `restore` needs: the moments of each parameter, and float32 copies if there are any."""
-        moments = [dict(self._optimiser.state.get(master, {})) for master in self._masters]
+        """Return the data that `restore` needs: the moments of each parameter, and float32 copies if there are any.
+
+        The moments of a parameter that never had a gradient are None.
+        """
+        states = [self._optimiser.state.get(master) for master in self._masters]
+        moments = [{name: one[name] for name in ("step", *MOMENTS)} if one else None for one in states]
         return {"moments": moments, "masters": [master.detach() for _, master in self._split()]}
 
     def restore(self, state: Mapping[str, Any]) -> None:
