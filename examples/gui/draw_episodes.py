@@ -33,7 +33,7 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    kinds = list(importlib.import_module(f"rl_plugin_{options.plugin}.dataset").KINDS.values())
+    kinds = list(importlib.import_module(f"rl_plugin_{options.plugin}.screens").KINDS.values())
     write = _write_aitw if options.plugin == "aitw" else _write_mind2web
     rng = random.Random(options.seed)
     episodes = [
@@ -58,7 +58,7 @@ def _task(screens: list[Screen]) -> str:
 
 def _label(screens: list[Screen]) -> dict[str, str]:
     """The label of the last screen. Its summary contains everything that was done."""
-    given = [answer(screen, screen.target.cell) for screen in screens]
+    given = [answer(screen) for screen in screens]
     return {
         "progress_estimation": " ".join(one.summary for one in given[:-1]) or given[-1].progress,
         "decision_reasoning": given[-1].reasoning,

@@ -1,22 +1,26 @@
 """Faults that are seeded into default recipes are named within five steps, and healthy runs have no finding.
 
-The healthy runs of the proof are kept, see `kept_runs`.
+The healthy runs of the proof are kept in ``RLCORE_PROOFS`` (default ``~/.cache/rlcore/proofs``), so that another proof
+continues where it was interrupted. ``RLCORE_PROOF_SEEDS`` selects the seeds, such as ``0``.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from kept_runs import FOLDER, SEEDS, trained
 from rlcore.diagnosis.diagnosing import Diagnoser, Diagnosis, diagnose
 from seeded_faults import AFTER_WARM_UP, FAULTS, STEPS, Fault, found_in
 from workspace import ROOT
 
 PAGE = ROOT / "docs" / "results" / "diagnosis.md"
+FOLDER = Path(os.environ.get("RLCORE_PROOFS") or Path.home() / ".cache" / "rlcore" / "proofs") / "diagnosis"
+SEEDS = tuple(int(seed) for seed in os.environ.get("RLCORE_PROOF_SEEDS", "0 1 2").split())
 RECIPES = ("gem", "gymnasium", "gsm8k-tools", "robotwin", "visual-search", "aitw", "mind2web")
 """Plugins with a default recipe, the fastest first."""
 
@@ -50,11 +54,28 @@ def test_faults_are_named_and_default_recipes_have_no_finding(warmed_up: Path, u
         write_page(faults, healthy)
     for seed in SEEDS:
         for plugin in RECIPES:
-            healthy[plugin, seed] = diagnose(trained(plugin, seed))
+            healthy[plugin, seed] = trained(plugin, seed)
             write_page(faults, healthy)
     assert {run: one.found for run, one in healthy.items() if one.found or not one.trained} == {}
     late = [fault.name for fault, found in faults.items() if not fault.rejected and place(fault, found) is None]
     assert late == []
+
+
+def trained(plugin: str, seed: int) -> Diagnoser:
+    """The diagnosis of a default recipe, which is trained or continued until its end."""
+    run = FOLDER / "runs" / f"{plugin}-{seed}"
+    if not (run / "done").exists():
+        resumable = (run / "checkpoints" / "last").exists()
+        new = ["-p", plugin, f"seed={seed}", f"name={run.name}", f"runs={run.parent}"]
+        if not resumable:
+            shutil.rmtree(run, ignore_errors=True)
+        words = ["--resume", str(run)] if resumable else new
+        done = subprocess.run(
+            [sys.executable, "-m", "rlcore", "run", *words], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+        (run / "done").touch()
+    return diagnose(run)
 
 
 def place(fault: Fault, found: list[Diagnosis]) -> int | None:

@@ -18,7 +18,7 @@ SECONDS = {
     "test_real_model.py": 220,
     "test_vllm_engine.py": 260,
     "test_visual_cot_learns.py": 170,
-    "test_gui_learns.py": 300,
+    "test_gui_learns.py": 160,
     "test_killed.py": 140,
     "test_third_party.py": 160,
     "test_adapters_learn.py": 160,

@@ -21,7 +21,6 @@ KINDS = {
     for kind in (
         ScreenKind(
             name="home",
-            number=0,
             instruction="open the {color} app",
             action=CLICK,
             summary="Opened {color}.",
@@ -30,7 +29,6 @@ KINDS = {
         ),
         ScreenKind(
             name="list",
-            number=1,
             instruction="choose the {color} entry",
             action=CLICK,
             summary="Chose {color}.",
@@ -39,7 +37,6 @@ KINDS = {
         ),
         ScreenKind(
             name="form",
-            number=2,
             instruction="tap the {color} field",
             action=CLICK,
             summary="Tapped {color}.",

@@ -20,7 +20,6 @@ KINDS = {
     for kind in (
         ScreenKind(
             name="links",
-            number=0,
             instruction="click the {color} link",
             action=CLICK,
             summary="Clicked {color}.",
@@ -29,7 +28,6 @@ KINDS = {
         ),
         ScreenKind(
             name="form",
-            number=1,
             instruction='type "{value}" into the {color} field',
             action=TYPE,
             summary="Filled {color}.",
@@ -39,7 +37,6 @@ KINDS = {
         ),
         ScreenKind(
             name="menus",
-            number=2,
             instruction='select "{value}" in the {color} menu',
             action=SELECT,
             summary="Set {color}.",

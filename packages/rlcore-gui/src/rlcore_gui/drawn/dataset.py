@@ -14,15 +14,13 @@ from rlcore.types import Demonstration, Message
 from rlcore_gui.answers import render
 from rlcore_gui.dataset import GENERATED, TOKENIZER_SAMPLES, GuiDataConfig, GuiDataset, Recorded
 from rlcore_gui.drawn.screens import CELLS, ScreenKind
-from rlcore_gui.drawn.steps import Boxes, DrawnStep, draw_steps
+from rlcore_gui.drawn.steps import DESCRIBE, Boxes, DrawnStep, draw_steps
 from rlcore_gui.prepare.config import Files
 from rlcore_gui.prompts import prompt_message, step_text
 from rlcore_gui.tasks import Shown, step_task
 
 Count = Annotated[int, Field(ge=1, le=10_000_000)]
 Elements = Annotated[int, Field(ge=1, le=CELLS * CELLS)]
-DESCRIPTIONS = 0.6
-"""Fraction of the demonstrations on drawn screens that describe the screen. The others guess where the target is."""
 
 
 class DrawnDataConfig(GuiDataConfig):
@@ -40,6 +38,11 @@ class DrawnDataConfig(GuiDataConfig):
     """Number of drawn training screens."""
     held_out: Count = 200
     """Number of drawn held-out screens."""
+    descriptions: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Fraction of the demonstrations on drawn screens that describe the screen instead of acting on it."""
+    guesses: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Fraction of the other demonstrations on drawn screens that act at a random position, instead of where
+    their reasoning says."""
     blank: bool = False
     """Leave the elements out of drawn screens, to measure the accuracy without them."""
     drawn_seed: int = 0
@@ -74,21 +77,20 @@ class DrawnDataset(GuiDataset):
             DataError: a kind of screen does not exist.
         """
         config, held_out = self._drawn, split != "train"
-        drawn = self._draw(f"{split} {config.drawn_seed}", split, held_out=held_out)
+        drawn = self._draw(f"{split} {config.drawn_seed}", split, held_out=held_out, guesses=0.0)
         for one in islice(drawn, config.held_out if held_out else config.drawn):
             yield [Shown(step=one.step, screenshot=one.image)]
 
     def demonstrations(self, count: int, *, seed: int) -> Iterable[Demonstration]:
-        """Descriptions and guesses on new drawn screens, or the answers of `GuiDataset` for files.
-
-        No demonstration on a drawn screen tells which colour is where.
-        """
+        """Answers on new drawn screens, of which fractions describe or guess, or those of `GuiDataset` for files."""
         if GENERATED not in self._drawn.train:
             return super().demonstrations(count, seed=seed)
-        drawn = self._draw(f"demonstrations {self._drawn.drawn_seed} {seed}", "demonstration", held_out=False)
+        name = f"demonstrations {self._drawn.drawn_seed} {seed}"
+        drawn = self._draw(name, "demonstration", held_out=False, guesses=self._drawn.guesses)
         rng = random.Random(f"descriptions {self._drawn.drawn_seed} {seed}")
         return (
-            _description(rng, one) if rng.random() < DESCRIPTIONS else self._guess(one) for one in islice(drawn, count)
+            _description(one) if rng.random() < self._drawn.descriptions else self._demonstration(one)
+            for one in islice(drawn, count)
         )
 
     def texts(self) -> Iterable[str]:
@@ -99,13 +101,14 @@ class DrawnDataset(GuiDataset):
         for one in self.demonstrations(TOKENIZER_SAMPLES, seed=0):
             yield from (message.text for message in one.messages)
 
-    def _draw(self, seed: str, name: str, *, held_out: bool) -> Iterator[DrawnStep]:
+    def _draw(self, seed: str, name: str, *, held_out: bool, guesses: float) -> Iterator[DrawnStep]:
         return draw_steps(
             random.Random(seed),
             self._kinds(),
             name=name,
             elements=self._drawn.elements,
             held_out=held_out,
+            guesses=guesses,
             blank=self._drawn.blank,
             boxes=self.boxes,
         )
@@ -118,17 +121,17 @@ class DrawnDataset(GuiDataset):
             raise DataError("unknown kind of screen", found=", ".join(unknown) or "none", where="data.screens", fix=fix)
         return [self.kinds[name] for name in names]
 
-    def _guess(self, drawn: DrawnStep) -> Demonstration:
+    def _demonstration(self, drawn: DrawnStep) -> Demonstration:
         shown = Shown(step=drawn.step, screenshot=drawn.image)
         task = step_task(shown, instructions=self._instructions, memory=self._drawn.memory)
-        answer = Message(role="assistant", content=render(drawn.guess, self.style.table))
+        answer = Message(role="assistant", content=render(drawn.answer, self.style.table))
         return Demonstration(messages=(*task.messages, answer), images=task.images)
 
 
-def _description(rng: random.Random, drawn: DrawnStep) -> Demonstration:
-    task, described = rng.choice(list(drawn.descriptions.items()))
-    prompt = prompt_message(step_text("", task=task, memory=None), drawn.image)
-    return Demonstration(messages=(prompt, Message(role="assistant", content=described)), images=(drawn.image,))
+def _description(drawn: DrawnStep) -> Demonstration:
+    prompt = prompt_message(step_text("", task=DESCRIBE, memory=None), drawn.image)
+    answer = Message(role="assistant", content=drawn.description)
+    return Demonstration(messages=(prompt, answer), images=(drawn.image,))
 
 
 __all__ = ["DrawnDataConfig", "DrawnDataset"]

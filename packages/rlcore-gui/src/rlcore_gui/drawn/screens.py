@@ -47,8 +47,6 @@ class ScreenKind:
 
     name: str
     """A word, such as ``home``."""
-    number: int
-    """Which combinations are held out; see `is_held_out`. It differs among the kinds of a plugin."""
     instruction: str
     """The task, with ``{color}`` and, if `values` has any, ``{value}``."""
     action: str
@@ -114,31 +112,31 @@ def draw_screen(rng: random.Random, kind: ScreenKind, elements: int, *, held_out
         rng: source of all randomness
         kind: the kind of screen
         elements: number of elements, at most that of the cells
-        held_out: whether all elements are held out, instead of none; see `is_held_out`
+        held_out: whether all elements are at positions that do not occur in training; see `is_held_out`
     """
-    while True:
-        colors = rng.sample(list(COLORS), elements)
-        cells = sorted(rng.sample(range(CELLS * CELLS), elements))
-        if all(is_held_out(kind, color, cell) is held_out for color, cell in zip(colors, cells, strict=True)):
-            break
-    made = tuple(_element(rng, kind, color, cell) for color, cell in zip(colors, cells, strict=True))
+    colors = rng.sample(list(COLORS), elements)
+    cells = sorted(rng.sample(range(CELLS * CELLS), elements))
+    made = tuple(_element(rng, kind, color, cell, held_out) for color, cell in zip(colors, cells, strict=True))
     value = rng.choice(kind.values) if kind.values else None
     return Screen(kind=kind, elements=made, target=rng.choice(made), value=value)
 
 
-def is_held_out(kind: ScreenKind, color: str, cell: int) -> bool:
-    """Whether training never shows an element of this kind and colour in this cell.
+def is_held_out(element: Element) -> bool:
+    """Whether an element is at one of the quarter of pixel positions where training never shows one.
 
-    One cell is held out for each kind and colour. Training has each pair of a kind and a colour, a colour and a cell,
-    and a kind and a cell, if the numbers of the kinds differ.
+    Positions are held out instead of pairs of a colour and a cell: a model that never saw red in a cell would learn
+    that red is never there.
     """
-    return (kind.number + list(COLORS).index(color) + cell) % len(NAMES) == 0
+    return (element.left + 2 * element.top) % 4 == 0
 
 
-def _element(rng: random.Random, kind: ScreenKind, color: str, cell: int) -> Element:
+def _element(rng: random.Random, kind: ScreenKind, color: str, cell: int, held_out: bool) -> Element:
     width, height = kind.size
-    left, top = cell % CELLS * CELL + _offset(rng, width), cell // CELLS * CELL + _offset(rng, height)
-    return Element(color=color, cell=cell, left=left, top=top, width=width, height=height)
+    while True:
+        left, top = cell % CELLS * CELL + _offset(rng, width), cell // CELLS * CELL + _offset(rng, height)
+        element = Element(color=color, cell=cell, left=left, top=top, width=width, height=height)
+        if is_held_out(element) is held_out:
+            return element
 
 
 def _offset(rng: random.Random, size: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -12,14 +12,18 @@ from rlcore_gui.actions import DECIMALS, Point
 from rlcore_gui.answers import Answer
 from rlcore_gui.dataset import LABEL
 from rlcore_gui.drawn.pictures import picture
-from rlcore_gui.drawn.screens import CELLS, COLORS, NAMES, SIDE, Screen, ScreenKind, center, draw_screen
+from rlcore_gui.drawn.screens import NAMES, SIDE, Screen, ScreenKind, center, draw_screen
 from rlcore_gui.prepare.pseudo_labels import PROGRESS, REASONING, SUMMARY
 from rlcore_gui.steps import GuiStep
 
 Boxes = Literal["elements", "target", "none"]
 
-COLORS_TASK, PLACES_TASK, PRESENCE_TASK = "name the colors", "name the places", "look for {color}"
-"""The tasks whose answers are descriptions."""
+DESCRIBE = "describe the screen"
+"""The task whose answer is a description."""
+
+
+GUESSES = tuple(tenths / 10 for tenths in range(1, 10))
+"""The coordinates of guesses. Few guesses are close to a target."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,10 +34,10 @@ class DrawnStep:
     """The step. The path of its image names no file."""
     image: bytes
     """The screen as a PNG."""
-    guess: Answer
-    """An answer that acts in a random cell, whether or not the target is there."""
-    descriptions: Mapping[str, str]
-    """The answers to `COLORS_TASK`, `PLACES_TASK` and `PRESENCE_TASK`. They do not tell which colour is where."""
+    answer: Answer
+    """The demonstrated answer. Its action is that of the step, unless it is a guess."""
+    description: str
+    """The answer to `DESCRIBE`."""
 
 
 def draw_steps(
@@ -43,6 +47,7 @@ def draw_steps(
     name: str,
     elements: tuple[int, int],
     held_out: bool,
+    guesses: float = 0.0,
     blank: bool = False,
     boxes: Boxes = "elements",
 ) -> Iterator[DrawnStep]:
@@ -53,7 +58,8 @@ def draw_steps(
         kinds: the kinds of screens
         name: beginning of the ids
         elements: least and largest number of elements on a screen
-        held_out: whether to draw held-out screens; see `draw_screen`
+        held_out: whether to use the screens that do not occur in training
+        guesses: fraction of the answers that act at a random position of `GUESSES`
         blank: leave the elements out of the pictures
         boxes: the boxes of a step: those of all elements, only that of its target, or none
     """
@@ -61,44 +67,38 @@ def draw_steps(
     while True:
         for kind in rng.sample(list(kinds), len(kinds)):
             screen = draw_screen(rng, kind, rng.randint(*elements), held_out=held_out)
+            guess = (rng.choice(GUESSES), rng.choice(GUESSES)) if rng.random() < guesses else None
             yield DrawnStep(
                 step=_step(f"{name}-{number}", screen, boxes),
                 image=picture(screen, rng, blank=blank),
-                guess=answer(screen, rng.randrange(CELLS * CELLS)),
-                descriptions=describe(rng, screen),
+                answer=answer(screen, guess),
+                description=describe(rng, screen),
             )
             number += 1
 
 
-def answer(screen: Screen, cell: int) -> Answer:
-    """Return the answer that names a cell as that of the target, and acts at its centre.
+def answer(screen: Screen, guess: Point | None = None) -> Answer:
+    """Return the answer that finds the target, and acts on it or, instead, at a guessed position.
 
     Its reasoning repeats the colour directly before the name of the cell, which a tiny model learns much sooner than
     coordinates alone.
     """
-    color = screen.target.color
+    color, place = screen.target.color, center(screen.target.cell)
     return Answer(
         progress="Start.",
-        reasoning=f"Find {color} {NAMES[cell]}.",
-        action=screen.action_at(center(cell)),
+        reasoning=f"Find {color} {NAMES[screen.target.cell]}.",
+        action=screen.action_at(guess or place),
         summary=screen.kind.summary.format(color=color),
     )
 
 
-def describe(rng: random.Random, screen: Screen) -> dict[str, str]:
-    """Return the colours of all elements, their cells with positions, and whether a colour occurs, by task.
+def describe(rng: random.Random, screen: Screen) -> str:
+    """Return the colours of all elements in random order, each followed by its cell as in an answer, and its position.
 
-    From these answers, a tiny model learns to recognise a colour and a place, but not which colour is where. Colours
-    are in random order, and half of those that are looked for are chosen among the elements.
+    Everything but the colours can be predicted, so a tiny model learns to find a given colour, and where each cell is.
     """
-    colors = rng.sample([one.color for one in screen.elements], len(screen.elements))
-    places = [f"{NAMES[one.cell]} {_written(center(one.cell))}" for one in screen.elements]
-    wanted = rng.choice(rng.choice((colors, list(COLORS))))
-    return {
-        COLORS_TASK: ", ".join(colors),
-        PLACES_TASK: ", ".join(places),
-        PRESENCE_TASK.format(color=wanted): f"Find {wanted} {'yes' if wanted in colors else 'no'}.",
-    }
+    elements = rng.sample(screen.elements, len(screen.elements))
+    return ", ".join(f"{one.color} {NAMES[one.cell]} {_written(center(one.cell))}" for one in elements)
 
 
 def _written(position: Point) -> str:
@@ -109,7 +109,7 @@ def _written(position: Point) -> str:
 def _step(name: str, screen: Screen, boxes: Boxes) -> GuiStep:
     place = list(center(screen.target.cell))
     shown = {"elements": screen.elements, "target": (screen.target,), "none": ()}[boxes]
-    right = answer(screen, screen.target.cell)
+    right = answer(screen)
     label = {PROGRESS: right.progress, REASONING: right.reasoning, SUMMARY: right.summary}
     return GuiStep(
         row_id=name,
