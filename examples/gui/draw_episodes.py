@@ -33,7 +33,7 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    kinds = list(importlib.import_module(f"rl_plugin_{options.plugin}.screens").KINDS.values())
+    kinds = list(importlib.import_module(f"rl_plugin_{options.plugin}.dataset").KINDS.values())
     write = _write_aitw if options.plugin == "aitw" else _write_mind2web
     rng = random.Random(options.seed)
     episodes = [
