@@ -41,7 +41,9 @@ RULES = (
         "answer_rules:rewards_zero",
         "all rewards are 0, so there is nothing to compare",
         key="reward",
-        fix="read answers with rlcore data show; correct the reward, give easier tasks, or raise warmup.steps",
+        fix="read answers with rlcore data show. If they are right, correct the reward or the labels in the data; if "
+        "they end early or make no sense, check the limits and the sampling in rollout and environment; else give "
+        "easier tasks, or raise warmup.steps",
         metrics="reward/mean groups/equal accuracy",
     ),
     _rule(
