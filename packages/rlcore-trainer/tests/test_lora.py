@@ -28,8 +28,6 @@ from rlcore_trainer.checkpoints.reference import reference_policy  # noqa: E402
 from rlcore_trainer.checks import lora_check  # noqa: E402
 from rlcore_trainer.controller.policy_gradient import PolicyGradientTrainer  # noqa: E402
 from rlcore_trainer.controller.sync_check import fixed_prompt  # noqa: E402
-from rlcore_trainer.distributed.config import SingleProcessConfig  # noqa: E402
-from rlcore_trainer.distributed.strategies.single import SingleProcess  # noqa: E402
 from rlcore_trainer.policy.attention.packed import packed_attention_of  # noqa: E402
 from rlcore_trainer.policy.causal_lm import CausalLanguageModel  # noqa: E402
 from rlcore_trainer.policy.hidden import batch_logprobs  # noqa: E402
@@ -339,14 +337,13 @@ def test_reference_uses_the_module_of_the_policy(bandit: Callable[..., Any], att
     base = attached(rank=4)
     config = bandit(algorithm={"kl": {"coefficient": 0.1}}).options("algorithm").kl
     policy = CausalLanguageModel(model)
-    strategy = SingleProcess(SingleProcessConfig())
-    reference = reference_policy(policy, config, strategy, checkpoints=None, keep=False, resumed=False)
+    reference = reference_policy(policy, config, checkpoints=None, keep=False, resumed=False)
     assert isinstance(reference, AdapterReference)
     with reference.standing_in() as standing:
         assert standing.module is model
         torch.testing.assert_close(logits(standing.module), logits(base))
     then = logits(model)
-    kept = reference_policy(policy, config, strategy, checkpoints=None, keep=True, resumed=False)
+    kept = reference_policy(policy, config, checkpoints=None, keep=True, resumed=False)
     assert isinstance(kept, AdapterReference)
     with torch.no_grad():
         for parameter in adapter_parameters(model).values():

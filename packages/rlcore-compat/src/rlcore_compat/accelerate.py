@@ -11,8 +11,7 @@ from rlcore_compat.file_vocabulary import FileVocabulary
 from rlcore_compat.tables import Refused, Several, Table, Words
 from rlcore_compat.trl_batches import KIND, PROCESSES, whole
 
-_COPIES = ("MULTI_GPU", "MULTI_CPU")
-_FULLY_SHARDED = "FSDP"
+_STRATEGIES = {"NO": "single", "MULTI_GPU": "ddp", "MULTI_CPU": "ddp", "FSDP": "fsdp2"}
 _SHARDING = ("DEEPSPEED", "MEGATRON_LM")
 _DEVICES = ("MULTI_HPU", "MULTI_MLU", "MULTI_MUSA", "MULTI_NEURON", "MULTI_NPU", "MULTI_SDAA", "MULTI_XPU", "XLA")
 _INSTEAD = (
@@ -63,17 +62,13 @@ _READ = frozenset(
 
 
 def distributed_type(value: Any, words: Words) -> Any:
-    if value == "NO":
-        return "single"
-    if value in _COPIES:
-        return "ddp"
-    if value == _FULLY_SHARDED:
-        return "fsdp2"
+    if isinstance(value, str) and value in _STRATEGIES:
+        return _STRATEGIES[value]
     if value in _SHARDING:
         return sharded(value, words)
     if value in _DEVICES:
         raise Refused(f"these devices are not supported: {_INSTEAD}")
-    near = did_you_mean(str(value).upper(), ("NO", *_COPIES, _FULLY_SHARDED, *_SHARDING, *_DEVICES))
+    near = did_you_mean(str(value).upper(), (*_STRATEGIES, *_SHARDING, *_DEVICES))
     raise Refused(f"unknown type: {near or 'NO, MULTI_GPU, MULTI_CPU and FSDP are supported'}")
 
 
@@ -86,7 +81,7 @@ def sharded(value: Any, words: Words) -> Several:
 def fsdp(value: Any, words: Words) -> Any:
     if value == {}:
         return Several()
-    if words.get(KIND) != _FULLY_SHARDED or not isinstance(value, Mapping):
+    if words.get(KIND) != "FSDP" or not isinstance(value, Mapping):
         raise Refused("it has an effect only with distributed_type: FSDP")
     for key, given in value.items():
         if key in _FSDP and given not in _FSDP[key]:
@@ -99,10 +94,10 @@ def fsdp(value: Any, words: Words) -> Any:
 
 def processes(value: Any, words: Words) -> Any:
     count, kind = whole(words, PROCESSES, 1), words.get(KIND)
-    if kind in (*_COPIES, _FULLY_SHARDED):
-        return count
     if kind == "NO" and count > 1:
         raise Refused(f"distributed_type: NO runs one process: {_INSTEAD}")
+    if kind != "NO" and kind in [*_STRATEGIES]:
+        return count
     return Several()
 
 

@@ -192,17 +192,12 @@ def _whole(model: PreTrainedModel, table: LoraTable) -> list[str]:
     return sorted(found)
 
 
-def adapter_parameters(model: PreTrainedModel, values: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
-    """Return the trained and saved parameters, or their values, by their names in an adapter's file without `PREFIX`.
-
-    Args:
-        model: the model
-        values: other values of the model's parameters, by their names in it
-    """
+def adapter_parameters(model: PreTrainedModel) -> dict[str, nn.Parameter]:
+    """Return the trained and saved parameters, by their names in an adapter's file without `PREFIX`."""
     from peft import get_peft_model_state_dict
 
-    everything: Any = dict(model.named_parameters() if values is None else values)
-    found: dict[str, Tensor] = get_peft_model_state_dict(
+    everything: Any = dict(model.named_parameters())
+    found: dict[str, nn.Parameter] = get_peft_model_state_dict(
         model, state_dict=everything, adapter_name=NAME, save_embedding_layers=False
     )
     return found
@@ -246,7 +241,7 @@ def save_adapter(model: PreTrainedModel, folder: Path, values: Mapping[str, Tens
     Args:
         model: the model
         folder: a new folder
-        values: whole parameters by their names in the model, if processes hold parts of them
+        values: the whole tensors by their names in the file, if processes hold parts of them
     """
     base = _BASES[model]
     settings = copy.copy(model.peft_config[NAME])
@@ -256,8 +251,9 @@ def save_adapter(model: PreTrainedModel, folder: Path, values: Mapping[str, Tens
             setattr(settings, key, sorted(names))
     folder.mkdir(parents=True, exist_ok=True)
     settings.save_pretrained(str(folder))
-    parameters = adapter_parameters(model, values)
-    tensors = {PREFIX + name: value.detach().cpu().contiguous() for name, value in parameters.items()}
+    if values is None:
+        values = {PREFIX + name: value.detach().cpu() for name, value in adapter_parameters(model).items()}
+    tensors = {name: value.contiguous() for name, value in values.items()}
     metadata = {"format": "pt", FINGERPRINT: base.fingerprint}
     if (quantised := quantization_of(model)) != "none":
         metadata[QUANTIZATION] = quantised

@@ -50,28 +50,3 @@ def rows_of(tensor: Any) -> slice:
 
     shape, offset = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
     return slice(offset[0], offset[0] + shape[0])
-
-
-def gathered(module: nn.Module, *, trained: bool = False) -> dict[str, Tensor] | None:
-    """Return whole parameters and saved buffers on the CPU in the main process, and None in the others.
-
-    All processes call it together. One tensor at a time is gathered. Tied parameters are the same object.
-
-    Args:
-        module: the module
-        trained: only parameters that require a gradient
-    """
-    import torch.distributed as distributed
-
-    main, found, seen = distributed.get_rank() == 0, dict[str, Tensor](), dict[int, Tensor | None]()
-    parameters = dict(module.named_parameters(remove_duplicate=False))
-    buffers = {} if trained else {name: one for name, one in module.state_dict().items() if name not in parameters}
-    for name, tensor in (parameters | buffers).items():
-        if trained and not tensor.requires_grad:
-            continue
-        if id(tensor) not in seen:
-            values = whole(tensor.detach())
-            seen[id(tensor)] = values.cpu() if main else None
-        if (kept := seen[id(tensor)]) is not None:
-            found[name] = kept
-    return found if main else None

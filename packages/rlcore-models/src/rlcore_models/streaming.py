@@ -36,6 +36,17 @@ def named_tensors(module: nn.Module) -> Iterator[NamedTensor]:
         yield named(name, found.detach() if found.is_floating_point() else found)
 
 
+def kept_by_main(weights: Iterable[NamedTensor]) -> dict[str, Tensor] | None:
+    """Return weights by name on the CPU in the main process, and None in the others, which gather them with it."""
+    import torch.distributed as distributed
+
+    main, found = distributed.get_rank() == 0, dict[str, Tensor]()
+    for one in weights:
+        if main:
+            found[one.name] = one.tensor.cpu()
+    return found if main else None
+
+
 def named(name: str, tensor: Tensor) -> NamedTensor:
     """Return a tensor with its name."""
     return NamedTensor(name, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), tensor)
@@ -158,4 +169,4 @@ def _parameters_on_meta() -> Iterator[None]:
         nn.Module.register_parameter = register  # type: ignore[method-assign]
 
 
-__all__ = ["fill", "named", "named_tensors", "streamed_model"]
+__all__ = ["fill", "kept_by_main", "named", "named_tensors", "streamed_model"]

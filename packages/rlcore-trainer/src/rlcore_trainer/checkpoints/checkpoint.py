@@ -96,7 +96,7 @@ class Checkpoints:
         """
         target = self.folder / f"{progress.step:06d}"
         with _making(target) as partial:
-            plain, tensors = state_file.divided(state)
+            plain, tensors = state_file.separated(state)
             state_file.create(partial / STATE_FILE, tensors)
             write(partial)
             if collection:
@@ -154,7 +154,7 @@ def write_part(folder: Path, policy: Policy, state: Mapping[str, Any], *, main: 
         main: whether this process writes the tensors that are not divided between processes
     """
     policy.save(folder / "model")
-    state_file.write(folder / STATE_FILE, state_file.divided(state)[1], main=main)
+    state_file.write(folder / STATE_FILE, state_file.separated(state)[1], main=main)
 
 
 def read(folder: Path) -> Restored:

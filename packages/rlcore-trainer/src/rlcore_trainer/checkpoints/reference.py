@@ -7,7 +7,6 @@ from pathlib import Path
 from rlcore_trainer.algorithms.config import KlConfig
 from rlcore_trainer.checkpoints.checkpoint import Checkpoints
 from rlcore_trainer.checks.resume_check import no_reference
-from rlcore_trainer.distributed.strategy import Strategy
 from rlcore_trainer.policy.policy import Policy, Reference
 from rlcore_trainer.policy.references import FrozenReference
 
@@ -15,7 +14,6 @@ from rlcore_trainer.policy.references import FrozenReference
 def reference_policy(
     policy: Policy,
     config: KlConfig,
-    strategy: Strategy,
     *,
     checkpoints: Checkpoints | None,
     keep: bool,
@@ -27,7 +25,6 @@ def reference_policy(
     Args:
         policy: the policy at the start of reinforcement learning, or at the checkpoint of a resumed run
         config: ``reference`` selects another model
-        strategy: the strategy of the run, which divides a separate model
         checkpoints: contain a copy of the reference if no other folder does
         keep: whether a warm-up changes the policy before reinforcement learning, so that resuming needs a copy
         resumed: use the saved copy, because the policy has changed since
@@ -38,22 +35,6 @@ def reference_policy(
     """
     if not config.coefficient:
         return None
-    found = _reference(policy, config, checkpoints=checkpoints, keep=keep, resumed=resumed, start=start)
-    if strategy.shards and isinstance(found, FrozenReference):
-        strategy.shard(found.policy.root)
-        found.follow(policy)
-    return found
-
-
-def _reference(
-    policy: Policy,
-    config: KlConfig,
-    *,
-    checkpoints: Checkpoints | None,
-    keep: bool,
-    resumed: bool,
-    start: Path | None,
-) -> Reference:
     if config.reference is not None:
         return FrozenReference(policy.second(Path(config.reference), where="algorithm.kl.reference"))
     if not resumed:

@@ -32,7 +32,7 @@ DTYPES = {
 """Names of types in the format, https://github.com/huggingface/safetensors."""
 
 
-def divided(state: Any) -> tuple[Any, dict[str, Tensor]]:
+def separated(state: Any) -> tuple[Any, dict[str, Tensor]]:
     """Return a nested state as plain JSON values, and its tensors by their names in it."""
     tensors: dict[str, Tensor] = {}
 
@@ -81,7 +81,7 @@ def write(path: Path, tensors: Mapping[str, Tensor], *, main: bool) -> None:
 
 
 def read(path: Path, plain: Any) -> Any:
-    """Return the state that `divided` gave, with tensors on the CPU that are read from the file when they are used.
+    """Return the state that `separated` gave, with tensors on the CPU that are read from the file when they are used.
 
     Raises:
         KeyError: a tensor is missing.

@@ -31,6 +31,7 @@ from rlcore_trainer.learner.learner import Learner, offer_reinforcement
 from rlcore_trainer.learner.objective import Objective
 from rlcore_trainer.learner.policy_learner import PolicyLearner
 from rlcore_trainer.policy.policy import TokenPolicy
+from rlcore_trainer.policy.references import FrozenReference
 
 if TYPE_CHECKING:
     from rlcore.runs.progress import Meter
@@ -145,12 +146,13 @@ class PolicyGradientTrainer:
         reference = reference_policy(
             session.policy,
             self._algorithm.kl,
-            trained.strategy,
             checkpoints=all_checkpoints(run, session),
             keep=self._warmup.steps > 0,
             resumed=session.resumed,
             start=Path(adapter).expanduser() if adapter is not None else None,
         )
+        if isinstance(reference, FrozenReference) and trained.strategy.shards:
+            reference.shard(trained.strategy.shard, trained.policy)
         return PolicyLearner(
             trained,
             reference,

@@ -25,8 +25,8 @@ from rlcore_models.lora import (
     settings_of,
     values_of,
 )
-from rlcore_models.sharded import gathered, is_sharded, whole
-from rlcore_models.streaming import named, named_tensors
+from rlcore_models.sharded import is_sharded, whole
+from rlcore_models.streaming import kept_by_main, named, named_tensors
 from rlcore_models.vision_encoder import is_vision_language
 from torch import Tensor, nn
 from transformers import PreTrainedModel
@@ -182,7 +182,7 @@ class CausalLanguageModel(Trunk):
         call this, and the main process writes.
         """
         adapted, values = has_adapter(self._model), None
-        if is_sharded(self._model) and (values := gathered(self._model, trained=adapted)) is None:
+        if is_sharded(self._model) and (values := kept_by_main(self.weights(adapter_only=adapted))) is None:
             return
         if adapted:
             save_adapter(self._model, folder, values)

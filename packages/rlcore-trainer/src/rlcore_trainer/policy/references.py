@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from rlcore_models.lora import switched_off, values_of, write_values
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from rlcore_trainer.policy.policy import Policy
@@ -16,21 +16,26 @@ class FrozenReference:
     """A separate policy that is never trained.
 
     Args:
-        policy: the reference, which is also an attribute
+        policy: the reference
         follows: whether `follow` changes it
     """
 
     def __init__(self, policy: Policy, *, follows: bool = False) -> None:
-        self.policy, self._follows = policy, follows
+        self._policy, self._follows = policy, follows
 
     def standing_in(self) -> AbstractContextManager[Policy]:
         """Return a context manager that gives the reference itself."""
-        return nullcontext(self.policy)
+        return nullcontext(self._policy)
+
+    def shard(self, divide: Callable[[nn.Module], None], policy: Policy) -> None:
+        """Divide the weights between processes, like those of the policy, and `follow` it."""
+        divide(self._policy.root)
+        self.follow(policy)
 
     def follow(self, policy: Policy) -> None:
         """Copy the policy's current weights if the reference is a copy of the policy."""
         if self._follows:
-            self.policy.module.load_state_dict(policy.module.state_dict())
+            self._policy.module.load_state_dict(policy.module.state_dict())
 
 
 class AdapterReference:

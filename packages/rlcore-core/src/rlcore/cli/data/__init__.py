@@ -227,13 +227,9 @@ def show(
     if not files and (path.is_dir() or is_of_run(path)):
         show_rollouts(path, selection, images)
         return
-    is_file = path.is_file() or path.suffix in {".jsonl", ".json", ".parquet", ".gz"}
-    if (
-        not files
-        and not is_file
-        and ":" not in source
-        and source not in {spec.id for spec in Registry().specs("dataset")}
-    ):
+    if not files and (path.is_file() or path.suffix in {".jsonl", ".json", ".parquet", ".gz"}):
+        files = [path]
+    if not files and ":" not in source and source not in {spec.id for spec in Registry().specs("dataset")}:
         raise _source_not_found(source)
     if selection.selects:
         raise UserError(
@@ -241,12 +237,8 @@ def show(
             found=source,
             fix="give a run, or a file in its rollouts/",
         )
-    rows = (
-        itertools.chain.from_iterable(map(file_rows, files or [path]))
-        if files or is_file
-        else _rows_of_dataset(source, options, split)
-    )
-    pictures = ShownImages(images, path.with_name(f"{path.name}.images") if is_file else None)
+    rows = itertools.chain.from_iterable(map(file_rows, files)) if files else _rows_of_dataset(source, options, split)
+    pictures = ShownImages(images, path.with_name(f"{path.name}.images") if files == [path] else None)
     shown = 0
     for number, (row, read) in enumerate(itertools.islice(rows, count), start=1):
         say(*([] if number == 1 else [""]), f"row {number}")
