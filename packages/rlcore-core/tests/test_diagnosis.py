@@ -40,6 +40,7 @@ USUAL = {"updates": 1, "learning_rate": 1e-3, "gradient_norm": 1.0, "reward/mean
 }
 CUT = {"stop/done": 5, "stop/length": 5}
 WARM: Tree = {"warmup": {"steps": 8}}
+TURNS: Tree = {"environment": {"max_turns": 2}}
 LOSS = {"reward/mean": None, "accuracy": None, "groups/equal": None}
 CASES: list[tuple[str, Tree, Tree, Tree, Tree]] = [
     ("learning-rate-tiny", {}, {}, {"learning_rate": 9e-11}, {"learning_rate": 1e-10}),
@@ -47,6 +48,8 @@ CASES: list[tuple[str, Tree, Tree, Tree, Tree]] = [
     ("no-gradient", {}, {}, {"gradient_norm": 0, "advantage/std": 1}, {"gradient_norm": 0, "advantage/std": 0}),
     ("rewards-zero", {}, {}, {"reward/mean": 0, "groups/equal": 1}, {"reward/mean": 0, "groups/equal": 0.9}),
     ("rewards-zero", {}, {}, {"reward/mean": 0, "groups/equal": None, "accuracy": 0}, {"reward/mean": 0.01}),
+    ("rewards-rare", {}, {}, {"accuracy": 0.05, "groups/equal": 0.8}, {"accuracy": 0.06, "groups/equal": 0.8}),
+    ("rewards-rare", {}, {}, {"accuracy": 0.01, "groups/equal": 0.8}, {"accuracy": 0.01, "groups/equal": 0.7}),
     ("rewards-maximal", {}, {}, {"accuracy": 1, "groups/equal": 1}, {"accuracy": 0.99, "groups/equal": 1}),
     ("rewards-maximal", {}, {}, {"accuracy": 1, "groups/equal": 1}, {"accuracy": 1, "groups/equal": 0.9}),
     ("groups-equal", {}, {}, {"groups/equal": 1}, {"groups/equal": 0.99}),
@@ -55,6 +58,8 @@ CASES: list[tuple[str, Tree, Tree, Tree, Tree]] = [
     ("not-scored", {}, {}, {"not_scored": 2}, {"not_scored": 1.9}),
     ("cut-by-turn", {}, {}, {"length/turn": 5}, {"length/turn": 4.9}),
     ("cut-by-context", {}, {}, {"length/context": 5}, {"length/context": 4.9}),
+    ("turns-used-up", TURNS, {}, {"stop/done": 5, "stop/max_turns": 5, "accuracy": 0.4}, {"stop/max_turns": 9}),
+    ("turns-used-up", TURNS, {}, {"stop/max_turns": 90, "accuracy": 0.4}, {"stop/max_turns": 90, "accuracy": 0.5}),
     (
         "calls-unreadable",
         {},
@@ -294,10 +299,23 @@ def test_a_run_without_updates_says_so_in_its_last_line(rlcore: Call) -> None:
     Path("idle.py").write_text(IDLE, encoding="utf-8")
     done = rlcore("run", "-p", "toy", "observers=['idle.py:Idle']", "trackers.use=[jsonl]")
     assert done.out.splitlines()[-1] == "untrained nothing was trained after the warm-up: no step changed the policy"
+    assert "next      rlcore data show" in done.out
     (run,) = Path("runs").iterdir()
-    assert rlcore("diagnose", str(run)).out.splitlines()[-1] == done.out.splitlines()[-1]
+    shown = rlcore("diagnose", str(run)).out.splitlines()
+    assert shown[-1] == done.out.splitlines()[-1]
+    assert shown[-2] == "asked     observers=['idle.py:Idle'] trackers.use=[jsonl]"
     found = json.loads(rlcore("run", "-p", "toy", "observers=['idle.py:Idle']", "--json").out)
     assert (found["trained"], found["finished"]) == (False, True)
+
+
+def test_the_error_of_a_failed_run_is_a_finding(tmp_path: Path) -> None:
+    run, log = run_with(tmp_path / "run", [], ""), tmp_path / "run" / "output.log"
+    started = "run       runs/one\n"
+    log.write_text(f"{started}failed: DataError: no rows\n      found  0\n      fix    add rows\nTraceback\n", "utf-8")
+    (found,) = diagnose(run).found
+    assert (found.rule, found.text, found.fix) == ("failed", "the run failed: DataError: no rows: 0", "add rows")
+    log.write_text(log.read_text("utf-8") + started, "utf-8")
+    assert diagnose(run).found == []  # it was resumed
 
 
 @pytest.mark.parametrize("idle", ["updates", "learning_rate", "gradient_norm"])

@@ -50,6 +50,7 @@ def run(**tables: Any) -> Any:
             origin=lambda path: f"file:{'/'.join(path)}",
         ),
         registry=REGISTRY,
+        dataset=SimpleNamespace(tasks=lambda split: [], demonstrations=lambda count, seed: tables.get("rows", ["one"])),
         resume_from=None,
         options=lambda table: options[table],
         load=REGISTRY.load,
@@ -65,6 +66,11 @@ def notes(**tables: Any) -> list[str]:
     """Return what a run without conflicts prints."""
     resolved = (made := run(**tables)).resolved
     return raise_failures(resolved, check(made))
+
+
+def test_a_warm_up_needs_demonstrations() -> None:
+    assert problems(warmup={"steps": 9}, rows=[]).keys() == {"warmup.steps"}
+    assert problems(rows=[]).keys() == problems(warmup={"steps": 9}).keys() == set()
 
 
 GAE = {"advantage": "gae"}

@@ -14,12 +14,12 @@ from rlcore.diagnosis.diagnosing import Diagnosis, diagnose
 from rlcore.errors import UserError
 from rlcore.report.notebook import curve, page
 from rlcore.runs.directory import (
+    asked_of,
     best_checkpoint,
     checkpoints_of,
     config_layer,
     last_checkpoint,
     read_metrics,
-    recipe_of,
     run_of,
 )
 from rlcore.runs.evidence import TOKENS, Tokens, read_tokens
@@ -172,7 +172,7 @@ class Run:
 
     def _repr_html_(self) -> str:
         metrics, best = self.metrics, self.best_checkpoint
-        rows = [("recipe", recipe_of(self.path) or "none"), ("model", str(self.config["model"]["path"]))]
+        rows = [("recipe", asked_of(self.path).recipe or "none"), ("model", str(self.config["model"]["path"]))]
         rows.append(("steps", str(max((row["step"] for row in metrics.rows), default=0))))
         for name in ("evaluation/accuracy", "evaluation/loss"):
             if values := metrics.get(name):

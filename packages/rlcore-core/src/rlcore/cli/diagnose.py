@@ -6,9 +6,10 @@ from dataclasses import asdict
 
 import click
 
-from rlcore.cli.output import examples, json_option, print_json
+from rlcore.cli.output import examples, json_option, print_json, printable
 from rlcore.console.terminal import say
 from rlcore.console.wording import counted
+from rlcore.runs.directory import asked_of
 from rlcore.session.exits import exits_reported
 
 
@@ -33,11 +34,12 @@ def diagnose(run: str, rules: tuple[str, ...], as_json: bool) -> int:
     from rlcore.diagnosis.diagnosing import diagnose as examine
 
     found = examine(run, rules=rules)
+    steps, asked = found.evidence.step, asked_of(found.run)
     if as_json:
-        steps = found.evidence.step
-        print_json(
-            {"trained": found.trained, "steps": steps, "diagnosis": [asdict(one) for one in found.found]}, indent=2
-        )
+        rows = [asdict(one) for one in found.found]
+        print_json({"trained": found.trained, "steps": steps, "asked": asdict(asked), "diagnosis": rows}, indent=2)
     else:
-        say(*found.summary() or [f"no finding in {counted(found.evidence.step, 'step')}"], *found.verdict())
+        changes = [*(f"-c {file}" for file in asked.files), *asked.overrides]
+        settings = [f"asked     {' '.join(map(printable, changes))}"] if changes else []
+        say(*found.summary() or [f"no finding in {counted(steps, 'step')}"], *settings, *found.verdict())
     return int(bool(found.found) or found.trained is False)

@@ -25,7 +25,7 @@ from rlcore.models.folder import BUILTIN
 from rlcore.models.weights import FolderWeights
 from rlcore.plugins.registry import Registry
 from rlcore.report import Facts, notes_of_plugins, write_sheet
-from rlcore.runs.directory import config_layer, recipe_of, run_of
+from rlcore.runs.directory import asked_of, config_layer, run_of
 from rlcore.runs.output import Output
 from rlcore.runs.records import write_groups
 from rlcore.session.checks import check_run
@@ -233,7 +233,7 @@ def _given_run(overrides: tuple[str, ...], *, wanted: bool) -> tuple[tuple[str, 
     found = run_of(Path(path).expanduser()) if wanted and path and Path(path).expanduser().is_dir() else None
     if found is None:
         return overrides, None, ""
-    return overrides, config_layer(found[0]), recipe_of(found[0])
+    return overrides, config_layer(found[0]), asked_of(found[0]).recipe
 
 
 def _model_path(overrides: tuple[str, ...]) -> str | None:

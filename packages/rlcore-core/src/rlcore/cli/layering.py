@@ -24,7 +24,7 @@ from rlcore.models.folder import BUILTIN
 from rlcore.plugins.registry import KINDS, Registry
 from rlcore.redaction import remember_arguments
 from rlcore.runs.checkpoint_folder import check_checkpoint, check_kept_model, has_manifest, kept_models
-from rlcore.runs.directory import Asked, RunDirectory, check_name, checkpoint_to_resume, config_layer, recipe_of
+from rlcore.runs.directory import Asked, RunDirectory, asked_of, check_name, checkpoint_to_resume, config_layer
 from rlcore.session.checks import check_run
 from rlcore.session.exits import STOPS
 from rlcore.session.plan import RunPlan
@@ -271,7 +271,7 @@ def prepared(request: Request, *, locks: bool = True) -> Iterator[Prepared]:
             files=request.files,
             overrides=request.overrides,
             base=base,
-            base_recipe=recipe_of(folder) if folder is not None else "",
+            base_recipe=asked_of(folder).recipe if folder is not None else "",
             place=request.place,
             argv=request.argv,
         )

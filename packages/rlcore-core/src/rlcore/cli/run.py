@@ -53,7 +53,7 @@ def _check_flags(overrides: tuple[str, ...], known: list[str]) -> None:
     epilog="""\b
     Examples:
       rlcore run -p gsm8k-tools                          the default recipe
-      rlcore run -p gsm8k-tools --dry-run -v             check it, and show every value and its origin
+      rlcore run -p gsm8k-tools --dry-run -v             check it without training; -v shows every value
       rlcore run -p gsm8k-tools trainer.steps=10 seed=1  override values
       rlcore run -p gsm8k-tools -r qwen2.5-3b model=DIR  use another recipe and model
       rlcore run --resume runs/NAME                      resume from the last checkpoint
@@ -121,7 +121,7 @@ def run(
 def _last_lines(job: RunSession, *, finished: bool) -> None:
     assert job.directory is not None
     path = job.directory.path
-    best = best_checkpoint(path)
+    best, untrained = best_checkpoint(path), job.diagnosis.verdict() if job.diagnosis is not None else []
     if not finished:
         job.say(as_typed(f"stopped   resume with: rlcore run --resume {path}"))
     job.say(f"run       {path}")
@@ -132,6 +132,7 @@ def _last_lines(job: RunSession, *, finished: bool) -> None:
         # The configuration of a run without rollouts has no environment.
         own = bool(job.environments) and all(environment.rewards for environment in job.environments)
         following = f"rlcore eval {checkpoint}" if own else f"rlcore eval -p PLUGIN model={checkpoint}"
+        if untrained:
+            following = f"rlcore data show {path}"
         job.say(as_typed(f"next      {following}"))
-    if job.diagnosis is not None:
-        job.say(*job.diagnosis.verdict())
+    job.say(*untrained)

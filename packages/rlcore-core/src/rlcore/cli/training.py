@@ -34,7 +34,7 @@ from rlcore.runs.directory import (
     best_checkpoint,
     checkpoints_of,
 )
-from rlcore.runs.output import Output
+from rlcore.runs.output import FAILED, Output
 from rlcore.session.exits import ENDS, REPEAT_S, status_of, stops_handled
 from rlcore.session.memory import MemoryEstimate, estimate_memory, peak_line
 from rlcore.session.processes import Processes, world_size
@@ -213,7 +213,7 @@ def _train(
                 job.directory.put_back()
         with suppress(UserError):  # the log may be what failed
             first, *others = str(failure).split("\n")
-            job.note(f"failed: {type(failure).__name__}: {first}", *(f"    {line}" for line in others))
+            job.note(f"{FAILED}{type(failure).__name__}: {first}", *(f"    {line}" for line in others))
             if not isinstance(failure, UserError):
                 job.note(*traceback_lines(failure))
                 if job.directory is not None:

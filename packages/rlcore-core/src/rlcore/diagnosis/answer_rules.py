@@ -23,6 +23,13 @@ def rewards_zero(run: Evidence) -> str | None:
     return f"steps {_span(run)}" if rewards and not any(rewards) and equal and min(equal) == 1.0 else None
 
 
+def rewards_rare(run: Evidence) -> str | None:
+    """In five steps in a row, at most 5 % of the trajectories succeed, and 80 % of the groups have equal rewards."""
+    solved, equal = run.recent("accuracy", 5), run.recent("groups/equal", 5)
+    held = solved and equal and 0.0 < max(solved) <= 0.05 and min(equal) >= 0.8
+    return f"accuracy {solved[-1]:.3g}, {equal[-1]:.0%} of the groups in step {run.step}" if held else None
+
+
 def rewards_maximal(run: Evidence) -> str | None:
     """Every trajectory of the first three steps succeeds. A run that learns may only end like this."""
     solved, equal = run.early("accuracy", STEPS), run.early("groups/equal", STEPS)
@@ -41,7 +48,10 @@ def siblings_equal(run: Evidence) -> str | None:
     """In 90 % of the groups of the first three steps, all answers are the same. A policy that has converged ends so."""
     same = run.early("groups/same_answers", STEPS)
     held = len(run.rows) == STEPS and same and min(same) >= ALWAYS
-    return f"rollout.temperature={run.setting('rollout.temperature')} in steps {_span(run)}" if held else None
+    names = ("temperature", "top_p", "top_k", "min_p", "max_new_tokens", "stop")
+    values = {name: run.setting(f"rollout.{name}") for name in names}
+    shown = ", ".join(f"rollout.{name}={value}" for name, value in values.items() if value not in (None, []))
+    return f"{shown} in steps {_span(run)}" if held else None
 
 
 def rewards_contradict(run: Evidence) -> str | None:
@@ -78,6 +88,14 @@ def cut_by_context(run: Evidence) -> str | None:
     """Half of the trajectories of two steps in a row end because the context is full."""
     cut = run.shares("length/context", 2)
     return f"{cut[-1]:.0%} of step {run.step}" if cut and min(cut) >= MOSTLY else None
+
+
+def turns_used_up(run: Evidence) -> str | None:
+    """Half of the trajectories of two steps in a row end at the limit of turns, and less than half succeed."""
+    ended, solved = run.shares("stop/max_turns", 2), run.recent("accuracy", 2)
+    limit = run.setting("environment.max_turns")  # control episodes end at the limit of their simulator
+    held = limit and ended and min(ended) >= MOSTLY and solved and max(solved) < MOSTLY
+    return f"{ended[-1]:.0%} of step {run.step}, environment.max_turns={limit}" if held else None
 
 
 def calls_unreadable(run: Evidence) -> str | None:

@@ -15,6 +15,7 @@ from rlcore.plugin_calls import error_text, plugin_code, value_text
 from rlcore.plugins.registry import Registry
 from rlcore.runs.directory import config_layer, run_of
 from rlcore.runs.metrics import read_metrics
+from rlcore.runs.output import failure_in
 from rlcore.specs import DiagnosisSpec
 
 log = logging.getLogger("rlcore.diagnosis")
@@ -48,14 +49,15 @@ class Diagnoser:
     A rule that raises is logged once and then left out.
 
     Attributes:
-        found: the findings so far
+        run: the run directory
+        found: the findings so far; that with the rule ``failed`` is the error with which the run ended
         evidence: what the rules see
         trained: whether any step may have changed the policy; None before the first step
     """
 
     def __init__(self, run: Path, config: Mapping[str, Any], registry: Registry, extra: Sequence[str] = ()) -> None:
         """Load the rules of all plugins, and those with the import paths of ``extra``."""
-        self.evidence, self._registry = Evidence(run, config), registry
+        self.run, self.evidence, self._registry = run, Evidence(run, config), registry
         self.found: list[Diagnosis] = []
         self.trained: bool | None = None
         self._rules: dict[str, tuple[DiagnosisSpec, Rule]] = {}
@@ -77,6 +79,14 @@ class Diagnoser:
             del self._rules[found.rule]
         self.found += new
         return new
+
+    def add_failure(self, lines: Sequence[str]) -> None:
+        """Add the error with which the run ended, as a finding."""
+        first, *others = lines
+        told = {name: text.strip() for name, _, text in (line.strip().partition(" ") for line in others)}
+        text = ": ".join(["the run failed", first, *([told["found"]] if "found" in told else [])])[:LONGEST]
+        found = Diagnosis(status="fail", text=text, fix=told.get("fix", ""), rule="failed", step=self.evidence.step)
+        self.found.append(found)
 
     def summary(self) -> list[str]:
         """The lines of all findings, which a run prints at its end."""
@@ -137,4 +147,6 @@ def diagnose(run: str | Path, *, rules: Sequence[str] = ()) -> Diagnoser:
     diagnoser = Diagnoser(folder, config_layer(folder).tree, Registry(), rules)
     for row in read_metrics(folder / "metrics.jsonl"):
         diagnoser.after(row)
+    if failure := failure_in(folder / "output.log"):
+        diagnoser.add_failure(failure)
     return diagnoser

@@ -47,6 +47,14 @@ RULES = (
         metrics="reward/mean groups/equal accuracy",
     ),
     _rule(
+        "rewards-rare",
+        "answer_rules:rewards_rare",
+        "almost all rewards are 0, so few groups have anything to compare",
+        key="data",
+        fix="start with easier tasks or more demonstrations, or raise rollout.group_size",
+        metrics="accuracy groups/equal",
+    ),
+    _rule(
         "rewards-maximal",
         "answer_rules:rewards_maximal",
         "all tasks are solved from the start, so there is nothing to learn",
@@ -67,7 +75,7 @@ RULES = (
         "answer_rules:siblings_equal",
         "the answers of each group are the same, so there is nothing to compare",
         key="rollout.temperature",
-        fix="raise it (usual: 1); a small rollout.top_k, top_p or max_new_tokens makes answers equal, too",
+        fix="raise it (usual: 1); a small top_k, top_p or max_new_tokens makes answers equal, too",
         metrics="groups/same_answers",
     ),
     _rule(
@@ -108,6 +116,14 @@ RULES = (
         key="rollout.max_context_tokens",
         fix="raise it up to the limit of the model, or shorten prompts and the replies of tools",
         metrics="length/context stop/length",
+    ),
+    _rule(
+        "turns-used-up",
+        "answer_rules:turns_used_up",
+        "most episodes end at the limit of turns",
+        key="environment.max_turns",
+        fix="raise it; if episodes never end, read one with rlcore data show: the model must know how to end it",
+        metrics="stop/max_turns accuracy",
     ),
     _rule(
         "calls-unreadable",
@@ -193,8 +209,8 @@ RULES = (
         "gradient-limited",
         "training_rules:gradient_limited",
         "gradients are scaled down to a small part of their norm",
-        key="trainer.learning_rate",
-        fix="lower it; large gradients also follow from large rewards",
+        key="trainer.max_gradient_norm",
+        fix="raise it (usual: 1); if the norm itself is far above 1, lower trainer.learning_rate or the rewards",
         metrics="gradient_norm",
     ),
     _rule(
@@ -218,7 +234,8 @@ RULES = (
         "training_rules:reward_fell",
         "the reward fell to a small part of what it was",
         key="trainer.learning_rate",
-        fix="lower it, and start again: a policy that broke does not recover",
+        fix="lower it, and start again: a policy that broke does not recover. If the answers are as good as before "
+        "(rlcore data show), a tool, the reward or its service broke",
         metrics="reward/mean",
     ),
     _rule(

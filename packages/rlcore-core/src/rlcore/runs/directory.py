@@ -273,12 +273,13 @@ def config_layer(run: Path) -> Layer:
     return Layer(tree=tree, origins=origins)
 
 
-def recipe_of(run: Path) -> str:
-    """The recipe of an earlier run."""
+def asked_of(run: Path) -> Asked:
+    """The requested configuration of an earlier run; empty if it is not stored."""
     if not (run / "asked.toml").is_file():
-        return ""
+        return Asked()
     tree, _ = parse_toml(read_text(run / "asked.toml"), str(run / "asked.toml"))
-    return str(tree.get("recipe", ""))
+    files, overrides = (tuple(map(str, tree.get(name) or ())) for name in ("files", "overrides"))
+    return Asked(recipe=str(tree.get("recipe", "")), files=files, overrides=overrides)
 
 
 def check_name(resolved: Resolved) -> None:

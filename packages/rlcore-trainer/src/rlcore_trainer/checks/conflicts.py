@@ -17,7 +17,7 @@ from rlcore.runs.checkpoint_folder import check_checkpoint
 from rlcore_trainer.algorithms.config import AlgorithmConfig, comparable, response_limit
 from rlcore_trainer.algorithms.configured import PARTS, advantage_traits, loss_traits
 from rlcore_trainer.algorithms.interface import ConfigWithNotes
-from rlcore_trainer.checks import lora_check, metrics_check, model_check, resume_check
+from rlcore_trainer.checks import demonstrations, lora_check, metrics_check, model_check, resume_check
 from rlcore_trainer.config import WarmupConfig
 from rlcore_trainer.learner.critic_config import CriticConfig
 
@@ -51,6 +51,7 @@ def check(run: RunSession) -> Iterator[Finding]:
     yield from metrics_check.check(run, run.options("trainer").early_stop)
     yield from model_check.check(run)
     yield from lora_check.check(run, reinforcement=True)
+    yield from demonstrations.check(run)
     yield from map(warning, _notes(run, algorithm, critic))
 
 

@@ -14,6 +14,7 @@ from rlcore.runs.checkpoint_folder import check_checkpoint
 from rlcore.session.model_inputs import check_tools, tool_named
 
 from rlcore_trainer.checks import lora_check, metrics_check, model_check
+from rlcore_trainer.checks.demonstrations import demonstrates
 from rlcore_trainer.config import SupervisedConfig
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def _of_data(run: RunSession, config: SupervisedConfig) -> Iterator[Finding]:
             where=run.resolved.origin(("data", "id")),
             fix="data.id=chat, which reads files of conversations",
         )
-    if isinstance(dataset, ConversationDataset) and not dataset.conversations("train") and not _demonstrates(dataset):
+    if isinstance(dataset, ConversationDataset) and not dataset.conversations("train") and not demonstrates(dataset):
         yield failure("data.train", "the data has no training conversations")
     _check_tools(run, dataset)
     evaluated = config.held_out or (isinstance(dataset, ConversationDataset) and dataset.conversations("evaluation"))
@@ -57,11 +58,6 @@ def _of_data(run: RunSession, config: SupervisedConfig) -> Iterator[Finding]:
     if config.rollouts and not run.dataset.tasks("evaluation"):
         fix = "add evaluation tasks to the dataset, or set trainer.rollouts=false"
         yield failure("trainer.rollouts", "it needs evaluation tasks, and the data has none", fix)
-
-
-def _demonstrates(dataset: Dataset) -> bool:
-    """Whether a dataset has demonstrations. Raises `DataError` if it says itself why it has none."""
-    return isinstance(dataset, DemonstrationDataset) and next(iter(dataset.demonstrations(1, seed=0)), None) is not None
 
 
 def _check_tools(run: RunSession, dataset: Dataset) -> None:

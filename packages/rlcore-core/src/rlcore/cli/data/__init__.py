@@ -30,7 +30,7 @@ from rlcore.errors import DataError, PluginError, UserError, did_you_mean
 from rlcore.plugin_calls import value_text
 from rlcore.plugins.registry import Registry, asked, make_component
 from rlcore.report import Facts, notes_of_plugins, write_sheet
-from rlcore.runs.directory import config_layer, recipe_of
+from rlcore.runs.directory import asked_of, config_layer
 from rlcore.runs.records import newest_rollouts, purpose_and_step, read_groups
 from rlcore.session.datasets import checked_dataset
 from rlcore.session.exits import exits_reported
@@ -327,7 +327,7 @@ def _facts(path: Path) -> Facts:
         return Facts(title=path.name)
     tree = config_layer(run).tree
     purpose, step = purpose_and_step(path)
-    rows = [("model", str(tree.get("model", {}).get("path", ""))), ("recipe", recipe_of(run)), ("run", run.name)]
+    rows = [("model", str(tree.get("model", {}).get("path", ""))), ("recipe", asked_of(run).recipe), ("run", run.name)]
     success = tree.get("evaluation", {}).get("success", EvaluationTable().success)
     return Facts(title=f"{purpose.capitalize()} at step {step}", rows=rows, success=float(success))
 

@@ -23,11 +23,13 @@ from rlcore.images.encoding import decode_image, open_image
 from rlcore.json_files import json_lines, open_regular, parse_json, read_json
 from rlcore.plugin_calls import value_text
 from rlcore.runs.records import BlobStore, blobs_of, group_from_json
-from rlcore.types import NumberArray, Segment, Trajectory, to_json
+from rlcore.types import NumberArray, Segment, Task, Trajectory, thaw, to_json
 from rlcore.types.arrays import FORMATS
 
 SUFFIXES = {"JPEG": ".jpg", "WEBP": ".webp", "BMP": ".bmp", "GIF": ".gif", "TIFF": ".tiff"}
 
+LONGEST_FIELD = 160
+"""Characters of a field of a task that are shown."""
 MOST_STATES, MOST_NUMBERS = 24, 10
 """Decisions of an episode, and numbers of a row, that are shown."""
 
@@ -173,12 +175,20 @@ def _group_lines(row: Mapping[str, Any]) -> Iterator[str | Shown]:
     except ValueError as error:
         fix = "give a file of rollouts/ of a run, or restore it"
         raise DataError("this is not a stored group", found=printable(str(error)), fix=fix) from None
-    yield f"  task {group.task.id}"
+    yield f"  task {printable(group.task.id)}"
+    yield from fields_of(group.task)
     for trajectory in group.trajectories[:1]:
         yield f"  trajectory 1 of {len(group.trajectories)}: {ending(trajectory)}"
         if group.rewards_G[1:]:
             yield f"  rewards of the other trajectories: {', '.join(map(reward_text, group.rewards_G[1:]))}"
         yield from conversation(trajectory)
+
+
+def fields_of(task: Task) -> Iterator[str]:
+    """A line for each field of a task that is not a message, such as its expected answer."""
+    for name, value in task.fields.items():
+        text = value if isinstance(value, str) else json.dumps(thaw(value), ensure_ascii=False, default=value_text)
+        yield f"  {printable(name, 60)}: {printable(text, LONGEST_FIELD)}"
 
 
 def ending(trajectory: Trajectory) -> str:

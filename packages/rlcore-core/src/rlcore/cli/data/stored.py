@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import chain, groupby, islice
 from pathlib import Path
 
-from rlcore.cli.data.rows import Shown, ShownImages, conversation, ending, reward_text
+from rlcore.cli.data.rows import Shown, ShownImages, conversation, ending, fields_of, reward_text
 from rlcore.cli.data.token_table import token_lines
 from rlcore.cli.data.where import Where, column_of, names_of
 from rlcore.cli.output import print_json, printable
@@ -150,6 +150,7 @@ def _print(chosen: Sequence[Found], selection: Selection, pictures: ShownImages,
 def _group(row: Row, group: Group) -> Iterator[str | Shown]:
     """A group with its first trajectory."""
     yield f"  task {printable(group.task.id)}"
+    yield from fields_of(group.task)
     if fate := fate_of(row):
         yield f"  group {row['group']} {fate}"
     for trajectory in group.trajectories[:1]:
@@ -166,6 +167,7 @@ def _header(one: Found) -> Iterator[str]:
     name = f"{row['environment']}/{row['task']}" if row["environment"] else row["task"]
     fate = fate_of(row)
     yield f"  task {printable(name)}{f', group {fate}' if fate else ''}"
+    yield from fields_of(one.read().task)
     if (sampling := row.get("sampling")) is not None:
         first, last = row.get("versions", (0, 0))
         version = f"policy version {first}{'' if first == last else f' to {last}'}"
@@ -191,8 +193,8 @@ def fate_of(row: Row) -> str:
     if fate == "kept":
         behind = row.get("staleness", 0)
         late = f", {counted(behind, 'update')} behind" if behind else ""
-        equal = "; all rewards are equal" if row.get("spread") == 0 else ""
-        return f"trained in step {row.get('trained_step', row['step'])}{late}{equal}"
+        step = f"step {row.get('trained_step', row['step'])}{late}"
+        return f"in the batch of {step}; all rewards are equal" if row.get("spread") == 0 else f"trained in {step}"
     return {"dropped": f"dropped: {why}", "carried": "carried over to a later step"}.get(str(fate), "")
 
 
@@ -229,6 +231,7 @@ def _beside(one: Found) -> Iterator[str]:
     group = one.read()
     place = f"{one.row['purpose']} step {one.row['step']}, group {one.row['group']}, task {printable(group.task.id)}"
     yield f"{place} {fate_of(one.row)}".rstrip()
+    yield from fields_of(group.task)
     talks = [[_line(line) for line in conversation(trajectory)] for trajectory in group.trajectories]
     shared = 0
     while all(len(talk) > shared for talk in talks) and len({talk[shared] for talk in talks}) == 1:

@@ -1,0 +1,34 @@
+"""Whether the data has demonstrations. Does not import torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rlcore.abilities import DemonstrationDataset
+from rlcore.checks import Finding, failure
+from rlcore.errors import DataError
+
+from rlcore_trainer.config import WarmupConfig
+
+if TYPE_CHECKING:
+    from rlcore.contracts import Dataset
+    from rlcore.session.session import RunSession
+
+
+def check(run: RunSession) -> Iterator[Finding]:
+    """Find a warm-up whose data has no demonstration."""
+    warmup = run.resolved.options.get("warmup")
+    if not isinstance(warmup, WarmupConfig) or not warmup.steps or run.resume_from is not None:
+        return
+    try:
+        missing = "the data has none" if not demonstrates(run.dataset) else None
+    except DataError as error:
+        missing = error.message
+    if missing:
+        yield failure("warmup.steps", f"the warm-up needs demonstrations: {missing}", "warmup.steps=0, or other data")
+
+
+def demonstrates(dataset: Dataset) -> bool:
+    """Whether a dataset has demonstrations. Raises `DataError` if it says itself why it has none."""
+    return isinstance(dataset, DemonstrationDataset) and next(iter(dataset.demonstrations(1, seed=0)), None) is not None
