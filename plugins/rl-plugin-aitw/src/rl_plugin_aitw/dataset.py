@@ -21,6 +21,7 @@ KINDS = {
     for kind in (
         ScreenKind(
             name="home",
+            held_out="yellow",
             instruction="open the {color} app",
             action=CLICK,
             summary="Opened {color}.",
@@ -29,6 +30,7 @@ KINDS = {
         ),
         ScreenKind(
             name="list",
+            held_out="pink",
             instruction="choose the {color} entry",
             action=CLICK,
             summary="Chose {color}.",
@@ -37,6 +39,7 @@ KINDS = {
         ),
         ScreenKind(
             name="form",
+            held_out="cyan",
             instruction="tap the {color} field",
             action=CLICK,
             summary="Tapped {color}.",

@@ -20,6 +20,7 @@ KINDS = {
     for kind in (
         ScreenKind(
             name="links",
+            held_out="yellow",
             instruction="click the {color} link",
             action=CLICK,
             summary="Clicked {color}.",
@@ -28,6 +29,7 @@ KINDS = {
         ),
         ScreenKind(
             name="form",
+            held_out="pink",
             instruction='type "{value}" into the {color} field',
             action=TYPE,
             summary="Filled {color}.",
@@ -37,6 +39,7 @@ KINDS = {
         ),
         ScreenKind(
             name="menus",
+            held_out="cyan",
             instruction='select "{value}" in the {color} menu',
             action=SELECT,
             summary="Set {color}.",

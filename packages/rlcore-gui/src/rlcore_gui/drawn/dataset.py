@@ -14,13 +14,15 @@ from rlcore.types import Demonstration, Message
 from rlcore_gui.answers import render
 from rlcore_gui.dataset import GENERATED, TOKENIZER_SAMPLES, GuiDataConfig, GuiDataset, Recorded
 from rlcore_gui.drawn.screens import CELLS, ScreenKind
-from rlcore_gui.drawn.steps import DESCRIBE, Boxes, DrawnStep, draw_steps
+from rlcore_gui.drawn.steps import DESCRIBE, Boxes, DrawnStep, Use, draw_steps
 from rlcore_gui.prepare.config import Files
 from rlcore_gui.prompts import prompt_message, step_text
 from rlcore_gui.tasks import Shown, step_task
 
 Count = Annotated[int, Field(ge=1, le=10_000_000)]
 Elements = Annotated[int, Field(ge=1, le=CELLS * CELLS)]
+DESCRIPTIONS = 0.5
+"""Fraction of the demonstrations on drawn screens that describe the screen instead of acting on it."""
 
 
 class DrawnDataConfig(GuiDataConfig):
@@ -32,17 +34,12 @@ class DrawnDataConfig(GuiDataConfig):
     """Whether prompts explain the actions and the form of an answer. A tiny model learns both from demonstrations."""
     screens: list[str] | None = None
     """Kinds of drawn screens, all equally frequent; None uses all of the plugin."""
-    elements: tuple[Elements, Elements] = (1, 3)
+    elements: tuple[Elements, Elements] = (2, 4)
     """Least and largest number of elements on a drawn screen, of which one is the target."""
     drawn: Count = 4096
     """Number of drawn training screens."""
     held_out: Count = 200
     """Number of drawn held-out screens."""
-    descriptions: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """Fraction of the demonstrations on drawn screens that describe the screen instead of acting on it."""
-    guesses: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """Fraction of the other demonstrations on drawn screens that act at a random position, instead of where
-    their reasoning says."""
     blank: bool = False
     """Leave the elements out of drawn screens, to measure the accuracy without them."""
     drawn_seed: int = 0
@@ -77,7 +74,7 @@ class DrawnDataset(GuiDataset):
             DataError: a kind of screen does not exist.
         """
         config, held_out = self._drawn, split != "train"
-        drawn = self._draw(f"{split} {config.drawn_seed}", split, held_out=held_out, guesses=0.0)
+        drawn = self._draw(f"{split} {config.drawn_seed}", split, "held-out" if held_out else "training")
         for one in islice(drawn, config.held_out if held_out else config.drawn):
             yield [Shown(step=one.step, screenshot=one.image)]
 
@@ -86,10 +83,10 @@ class DrawnDataset(GuiDataset):
         if GENERATED not in self._drawn.train:
             return super().demonstrations(count, seed=seed)
         name = f"demonstrations {self._drawn.drawn_seed} {seed}"
-        drawn = self._draw(name, "demonstration", held_out=False, guesses=self._drawn.guesses)
+        drawn = self._draw(name, "demonstration", "demonstrations")
         rng = random.Random(f"descriptions {self._drawn.drawn_seed} {seed}")
         return (
-            _description(one) if rng.random() < self._drawn.descriptions else self._demonstration(one)
+            _description(one) if one.description and rng.random() < DESCRIPTIONS else self._demonstration(one)
             for one in islice(drawn, count)
         )
 
@@ -101,14 +98,13 @@ class DrawnDataset(GuiDataset):
         for one in self.demonstrations(TOKENIZER_SAMPLES, seed=0):
             yield from (message.text for message in one.messages)
 
-    def _draw(self, seed: str, name: str, *, held_out: bool, guesses: float) -> Iterator[DrawnStep]:
+    def _draw(self, seed: str, name: str, use: Use) -> Iterator[DrawnStep]:
         return draw_steps(
             random.Random(seed),
             self._kinds(),
             name=name,
             elements=self._drawn.elements,
-            held_out=held_out,
-            guesses=guesses,
+            use=use,
             blank=self._drawn.blank,
             boxes=self.boxes,
         )

@@ -7,7 +7,7 @@ of its cell, where demonstrations tap. The centres of two cells are further apar
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -36,6 +36,10 @@ COLORS = {
     "cyan": (0, 230, 240),
 }
 """RGB values of the colours, as far apart as possible."""
+SHOWN = ("red", "green", "blue")
+"""The colours whose elements demonstrations show."""
+REWARDED = ("yellow", "pink", "cyan")
+"""The colours of targets in training. No demonstration tells where they are, so only the reward can."""
 Paint = Callable[["ImageDraw.ImageDraw", tuple[int, int, int, int], str, random.Random], None]
 """Paints an element: the canvas, its left, top, right and bottom pixel, its RGB value as text, and a random source for
 details that do not matter."""
@@ -47,6 +51,9 @@ class ScreenKind:
 
     name: str
     """A word, such as ``home``."""
+    held_out: str
+    """The colour of `REWARDED` that elements of this kind only have on held-out screens. The kinds of a plugin differ
+    in it, so that training has all colours."""
     instruction: str
     """The task, with ``{color}`` and, if `values` has any, ``{value}``."""
     action: str
@@ -105,38 +112,28 @@ def center(cell: int) -> Point:
     return (cell % CELLS + 0.5) / CELLS, (cell // CELLS + 0.5) / CELLS
 
 
-def draw_screen(rng: random.Random, kind: ScreenKind, elements: int, *, held_out: bool) -> Screen:
+def draw_screen(rng: random.Random, kind: ScreenKind, elements: int, *, targets: Sequence[str]) -> Screen:
     """Draw a screen of a kind.
 
     Args:
         rng: source of all randomness
         kind: the kind of screen
         elements: number of elements, at most that of the cells
-        held_out: whether all elements are at positions that do not occur in training; see `is_held_out`
+        targets: colours from which that of the target is chosen; the others never have ``kind.held_out``
     """
-    colors = rng.sample(list(COLORS), elements)
-    cells = sorted(rng.sample(range(CELLS * CELLS), elements))
-    made = tuple(_element(rng, kind, color, cell, held_out) for color, cell in zip(colors, cells, strict=True))
+    color = rng.choice(targets)
+    others = [one for one in COLORS if one not in (color, kind.held_out)]
+    colors = [color, *rng.sample(others, elements - 1)]
+    cells = rng.sample(range(CELLS * CELLS), elements)
+    made = tuple(_element(rng, kind, color, cell) for color, cell in zip(colors, cells, strict=True))
     value = rng.choice(kind.values) if kind.values else None
-    return Screen(kind=kind, elements=made, target=rng.choice(made), value=value)
+    return Screen(kind=kind, elements=tuple(sorted(made, key=lambda one: one.cell)), target=made[0], value=value)
 
 
-def is_held_out(element: Element) -> bool:
-    """Whether an element is at one of the quarter of pixel positions where training never shows one.
-
-    Positions are held out instead of pairs of a colour and a cell: a model that never saw red in a cell would learn
-    that red is never there.
-    """
-    return (element.left + 2 * element.top) % 4 == 0
-
-
-def _element(rng: random.Random, kind: ScreenKind, color: str, cell: int, held_out: bool) -> Element:
+def _element(rng: random.Random, kind: ScreenKind, color: str, cell: int) -> Element:
     width, height = kind.size
-    while True:
-        left, top = cell % CELLS * CELL + _offset(rng, width), cell // CELLS * CELL + _offset(rng, height)
-        element = Element(color=color, cell=cell, left=left, top=top, width=width, height=height)
-        if is_held_out(element) is held_out:
-            return element
+    left, top = cell % CELLS * CELL + _offset(rng, width), cell // CELLS * CELL + _offset(rng, height)
+    return Element(color=color, cell=cell, left=left, top=top, width=width, height=height)
 
 
 def _offset(rng: random.Random, size: int) -> int:

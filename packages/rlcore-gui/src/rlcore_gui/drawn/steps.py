@@ -12,7 +12,7 @@ from rlcore_gui.actions import DECIMALS, Point
 from rlcore_gui.answers import Answer
 from rlcore_gui.dataset import LABEL
 from rlcore_gui.drawn.pictures import picture
-from rlcore_gui.drawn.screens import NAMES, SIDE, Screen, ScreenKind, center, draw_screen
+from rlcore_gui.drawn.screens import CELLS, NAMES, REWARDED, SHOWN, SIDE, Screen, ScreenKind, center, draw_screen
 from rlcore_gui.prepare.pseudo_labels import PROGRESS, REASONING, SUMMARY
 from rlcore_gui.steps import GuiStep
 
@@ -21,9 +21,7 @@ Boxes = Literal["elements", "target", "none"]
 DESCRIBE = "describe the screen"
 """The task whose answer is a description."""
 
-
-GUESSES = tuple(tenths / 10 for tenths in range(1, 10))
-"""The coordinates of guesses. Few guesses are close to a target."""
+Use = Literal["demonstrations", "training", "held-out"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,9 +33,9 @@ class DrawnStep:
     image: bytes
     """The screen as a PNG."""
     answer: Answer
-    """The demonstrated answer. Its action is that of the step, unless it is a guess."""
+    """The demonstrated answer: right if the target has a colour of `SHOWN`, and else a guess."""
     description: str
-    """The answer to `DESCRIBE`."""
+    """The answer to `DESCRIBE`, which tells where the colours of `SHOWN` are."""
 
 
 def draw_steps(
@@ -46,8 +44,7 @@ def draw_steps(
     *,
     name: str,
     elements: tuple[int, int],
-    held_out: bool,
-    guesses: float = 0.0,
+    use: Use,
     blank: bool = False,
     boxes: Boxes = "elements",
 ) -> Iterator[DrawnStep]:
@@ -58,46 +55,54 @@ def draw_steps(
         kinds: the kinds of screens
         name: beginning of the ids
         elements: least and largest number of elements on a screen
-        held_out: whether to use the screens that do not occur in training
-        guesses: fraction of the answers that act at a random position of `GUESSES`
+        use: which colours targets have: those of `SHOWN` and `REWARDED`, those of `REWARDED`, or the one that is held
+            out. The first two never have the one that is held out.
         blank: leave the elements out of the pictures
         boxes: the boxes of a step: those of all elements, only that of its target, or none
     """
     number = 0
     while True:
         for kind in rng.sample(list(kinds), len(kinds)):
-            screen = draw_screen(rng, kind, rng.randint(*elements), held_out=held_out)
-            guess = (rng.choice(GUESSES), rng.choice(GUESSES)) if rng.random() < guesses else None
+            screen = draw_screen(rng, kind, rng.randint(*elements), targets=_targets(kind, use))
+            shown = screen.target.color in SHOWN
             yield DrawnStep(
                 step=_step(f"{name}-{number}", screen, boxes),
                 image=picture(screen, rng, blank=blank),
-                answer=answer(screen, guess),
+                answer=answer(screen, screen.target.cell if shown else rng.randrange(CELLS * CELLS)),
                 description=describe(rng, screen),
             )
             number += 1
 
 
-def answer(screen: Screen, guess: Point | None = None) -> Answer:
-    """Return the answer that finds the target, and acts on it or, instead, at a guessed position.
+def _targets(kind: ScreenKind, use: Use) -> Sequence[str]:
+    if use == "held-out":
+        return (kind.held_out,)
+    rewarded = tuple(one for one in REWARDED if one != kind.held_out)
+    return rewarded if use == "training" else (*SHOWN, *rewarded)
+
+
+def answer(screen: Screen, cell: int) -> Answer:
+    """Return the answer that names a cell as that of the target, and acts at its centre.
 
     Its reasoning repeats the colour directly before the name of the cell, which a tiny model learns much sooner than
     coordinates alone.
     """
-    color, place = screen.target.color, center(screen.target.cell)
+    color = screen.target.color
     return Answer(
         progress="Start.",
-        reasoning=f"Find {color} {NAMES[screen.target.cell]}.",
-        action=screen.action_at(guess or place),
+        reasoning=f"Find {color} {NAMES[cell]}.",
+        action=screen.action_at(center(cell)),
         summary=screen.kind.summary.format(color=color),
     )
 
 
 def describe(rng: random.Random, screen: Screen) -> str:
-    """Return the colours of all elements in random order, each followed by its cell as in an answer, and its position.
+    """Return the colours of `SHOWN` in random order, each followed by its cell as in an answer, and its position.
 
     Everything but the colours can be predicted, so a tiny model learns to find a given colour, and where each cell is.
     """
-    elements = rng.sample(screen.elements, len(screen.elements))
+    shown = [one for one in screen.elements if one.color in SHOWN]
+    elements = rng.sample(shown, len(shown))
     return ", ".join(f"{one.color} {NAMES[one.cell]} {_written(center(one.cell))}" for one in elements)
 
 
@@ -109,7 +114,7 @@ def _written(position: Point) -> str:
 def _step(name: str, screen: Screen, boxes: Boxes) -> GuiStep:
     place = list(center(screen.target.cell))
     shown = {"elements": screen.elements, "target": (screen.target,), "none": ()}[boxes]
-    right = answer(screen)
+    right = answer(screen, screen.target.cell)
     label = {PROGRESS: right.progress, REASONING: right.reasoning, SUMMARY: right.summary}
     return GuiStep(
         row_id=name,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rlcore.abilities import DemonstrationDataset
-from rlcore.checks import Finding, failure
+from rlcore.checks import Finding, failure, failure_of
 from rlcore.errors import DataError
 
 from rlcore_trainer.config import WarmupConfig
@@ -22,11 +22,10 @@ def check(run: RunSession) -> Iterator[Finding]:
     if not isinstance(warmup, WarmupConfig) or not warmup.steps or run.resume_from is not None:
         return
     try:
-        missing = "the data has none" if not demonstrates(run.dataset) else None
+        if not demonstrates(run.dataset):
+            yield failure("warmup.steps", "the data has no demonstrations", "warmup.steps=0, or other data")
     except DataError as error:
-        missing = error.message
-    if missing:
-        yield failure("warmup.steps", f"the warm-up needs demonstrations: {missing}", "warmup.steps=0, or other data")
+        yield failure_of(error, "warmup.steps")
 
 
 def demonstrates(dataset: Dataset) -> bool:
