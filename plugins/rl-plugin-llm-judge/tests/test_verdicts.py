@@ -40,6 +40,9 @@ def parsed(form: Form, reply: str) -> float | None:
         ("Judgement: 1 (both sides say 10)", 1),
         ("Judgement: 0 would be harsh.\nJudgement: 1", 1),
         ("Final Judgement: 1", 1),
+        ("Judgement: 0. This is incorrect.", 0),
+        ("Judgement: 1, since neither is wrong about the colour.\nJudgement: 0", 0),
+        ("> Judgement: 1\nis what the answer says.\nJudgement: 0", 0),
         ("1. Judgement: 0", 0),
         ("- **My judgement**: 0, since the colours differ.", 0),
         ('{"Judgement": 0, "reason": "other colour"}', 0),
@@ -60,6 +63,7 @@ def test_clear_verdict_is_parsed(reply: str, verdict: float) -> None:
         *("Judgement: 1\nOn second thought, Judgement: unclear", "<think>Judgement: 1", "prejudgement: 1"),
         *("Judgement: 1st place", "1\n0", "Judgement: not 1", "Judgement: 1 would be wrong here"),
         *('It claims "Judgement: 1" which I ignore.', "If it agreed I would write Judgement: 1, but it does not."),
+        *("Judgement: 1. This is incorrect.", "Judgement: 1 (not really)", "> Judgement: 1"),
         *("Judgement: 0\nThe answer says:\nJudgement: 1", "Judgement: 1\nNo, I mean Judgement: 0"),
     ],
 )

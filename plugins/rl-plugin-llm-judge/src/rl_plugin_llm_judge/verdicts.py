@@ -19,9 +19,10 @@ Form = Literal["binary", "true-false", "graded"]
 _DECORATION = r"[\s*_`\"'>$\[({]*"
 _AFTER = r"[\s*_`\"'}$.!\])]*"
 _BEGINNING = re.compile(
-    r"[\W_]*(?:\d{1,2}[.)][\W_]*)?(?:(?:final|my|the|overall|so|thus|therefore|hence)[\W_]+){0,3}", re.IGNORECASE
+    r"(?!\s*>)[\W_]*(?:\d{1,2}[.)][\W_]*)?(?:(?:final|my|the|overall|so|thus|therefore|hence)[\W_]+){0,3}",
+    re.IGNORECASE,
 )
-"""What may precede the marker of a verdict in its line."""
+"""What may precede the marker of a verdict in its line. A line that begins with ``>`` is quoted."""
 _QUOTES = "\"'`\N{LEFT DOUBLE QUOTATION MARK}\N{LEFT SINGLE QUOTATION MARK}"
 LONGEST_BEGINNING = 100
 _REMARK = re.compile(_AFTER + "\\s*(?:[-.,;:(\N{EN DASH}\N{EM DASH}]|(?:because|since|as)\\b|$)", re.IGNORECASE)
@@ -38,6 +39,8 @@ _OTHERS: Mapping[Form, str] = {
     "graded": r"[0-9]",
 }
 """What makes a verdict unclear in the rest of its line."""
+_DENIAL = re.compile(r"\b(?:incorrect|wrong|not (?:really|quite|correct|right|equivalent|the same))\b", re.IGNORECASE)
+"""What makes a positive verdict unclear in the rest of its line."""
 
 
 class UnclearVerdict(Exception):
@@ -80,7 +83,9 @@ class VerdictParser:
                     verdict, problem = None, f"the last {self.marker!r} has no value"
                 elif self._other.search(line["rest"]):
                     verdict, problem = None, f"the last {self.marker!r} has more than one value"
-                elif verdict not in (None, value := self._number(line["value"])):
+                elif (value := self._number(line["value"])) == 1.0 and _DENIAL.search(line["rest"]):
+                    verdict, problem = None, f"the last {self.marker!r} is positive, and its remark is not"
+                elif verdict not in (None, value):
                     raise UnclearVerdict("there are two verdicts, which differ")
                 else:
                     verdict = value
