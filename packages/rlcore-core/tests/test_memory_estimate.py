@@ -12,7 +12,7 @@ GIB = 2**30
 
 
 def estimate(available: int | None) -> MemoryEstimate:
-    return MemoryEstimate(device="cpu", parts={"weights": 2 * GIB, "activations": 8 * GIB}, available=available)
+    return MemoryEstimate(device="cpu", main=0, parts={"weights": 2 * GIB, "activations": 8 * GIB}, available=available)
 
 
 def test_run_slightly_above_the_memory_is_noted_but_not_rejected() -> None:

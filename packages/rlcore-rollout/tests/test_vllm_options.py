@@ -33,6 +33,16 @@ def test_contradictory_options_are_rejected(options: dict[str, Any], sentence: s
         VllmEngineConfig(**options)
 
 
+def test_vllm_takes_gpus_that_no_process_uses(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rlcore_rollout.engines.vllm.launch import own_gpus
+
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert [own_gpus(2, processes) for processes in (1, 2, 3)] == ["", "2,3", ""]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,GPU-6,7")
+    assert own_gpus(1, 2) == "GPU-6"
+
+
 READER = """
 import json, sys
 from pathlib import Path

@@ -11,14 +11,8 @@ from typing import Any
 import pytest
 from rlcore.config.schema import RunConfig
 from rlcore.session.processes import LAUNCHER, Alone
-from rlcore.specs import EngineSpec
 from rlcore_trainer.distributed import failures, launch
 from rlcore_trainer.distributed.config import DataParallelConfig
-
-ENGINES = {
-    "torch": EngineSpec(id="torch", target="a:B"),
-    "vllm": EngineSpec(id="vllm", target="a:B", alone="each process would start a vLLM of its own"),
-}
 
 
 @pytest.fixture(autouse=True)
@@ -27,12 +21,11 @@ def _nobody_has_launched_us(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def run(processes: int | None = None, device: str = "cpu", engine: str = "torch") -> Any:
+def run(processes: int | None = None, device: str = "cpu") -> Any:
     values = {"model": {"path": "m", "device": device}, "environment": {"id": "e"}, "reward": [{"id": "r"}]}
-    config = RunConfig(**values, rollout={"engine": engine}, strategy={"id": "ddp"})
+    config = RunConfig(**values, strategy={"id": "ddp"})
     return SimpleNamespace(
         config=config,
-        engine_spec=ENGINES[engine],
         options=lambda table: {"strategy": DataParallelConfig(processes=processes)}[table],
     )
 
@@ -45,9 +38,7 @@ def notes(**wanted: Any) -> list[str]:
     return [one.text for one in launch.check(run(**wanted))]
 
 
-@pytest.mark.parametrize(
-    "wanted", [{}, {"processes": 1}, {"processes": 8}, {"processes": 1, "device": "cuda:1", "engine": "vllm"}]
-)
+@pytest.mark.parametrize("wanted", [{}, {"processes": 1}, {"processes": 8}, {"processes": 1, "device": "cuda:1"}])
 def test_available_processes_and_devices_are_accepted(wanted: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     assert problems(**wanted) == {}
@@ -55,7 +46,6 @@ def test_available_processes_and_devices_are_accepted(wanted: dict[str, Any], mo
 
 def test_unavailable_processes_and_devices_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "2 processes" in problems(processes=2, device="cuda:0")["model.device"]
-    assert "vLLM" in problems(processes=2, engine="vllm")["rollout.engine"]
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     assert problems(processes=2, device="auto") == {}
     assert "this machine has 2" in problems(processes=3, device="auto")["strategy.processes"]
@@ -96,7 +86,6 @@ def test_processes_of_a_launcher_are_counted(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert problems() == problems(processes=2) == {}
     assert "WORLD_SIZE=2" in problems(processes=3)["strategy.processes"]
-    assert "vLLM" in problems(engine="vllm")["rollout.engine"]
     # On several machines it is this machine's processes that need its GPUs.
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     monkeypatch.setenv("WORLD_SIZE", "4")

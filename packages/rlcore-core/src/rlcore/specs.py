@@ -205,8 +205,8 @@ class EngineSpec(Spec):
     """Whether it samples from weights that a trainer updates."""
     speaks: Literal["tokens", "messages"] = "tokens"
     """Whether it is an `Engine`, or a `ChatEngine`, which has its own model and needs no ``model.path``."""
-    alone: str = ""
-    """Why several processes of one run cannot each have one; empty if they can."""
+    shared: bool = False
+    """Whether a run with several processes has one, in its main process, which samples for all of them."""
     modalities: frozenset[str] = frozenset({"text"})
     """Modalities that it accepts; an environment with others is rejected."""
     starts: str = ""

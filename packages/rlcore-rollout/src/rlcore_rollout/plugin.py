@@ -42,7 +42,7 @@ rlcore_specs = [
         modalities=frozenset({"text", "image"}),
         starts="vLLM",
         memory="rlcore_rollout.engines.memory:vllm_memory",
-        alone="each process would start its own vLLM on the first GPU",
+        shared=True,
         unserved=(
             ("model.quantization", "its base model would differ from the quantised one that the adapter is trained on"),
             ("lora.dora", "vLLM supports low-rank matrices without DoRA's magnitudes"),

@@ -46,6 +46,8 @@ class MemoryEstimate:
     """Bytes by purpose, of all processes on a CPU, or of each on its GPU."""
     available: int | None
     """Bytes that the machine has; None if it is unknown."""
+    main: int
+    """Bytes of the main process, and of those that only it starts; or those of its GPU."""
     keep_freed: bool = False
     """Whether freed memory is kept for reuse; see `rlcore.models.freed_memory`."""
     checkpoint: int = 0
@@ -132,23 +134,29 @@ def estimate_memory(run: RunSession, model: Path | ModelShape) -> MemoryEstimate
         gpu_bytes=gpu[0] if gpu else None,
     )
     needs = _needs(run, trainer.memory, "trainer", trainer.id, placed)
+    processes, once = 1 if gpu else processes_of(run), dict[str, int]()
     if trainer.needs_environment and run.engine_spec.memory is not None:
         more = _needs(run, run.engine_spec.memory, "engine", run.engine_spec.id, placed)
         phases = {name: {**needs.phases.get(name, {}), **phase} for name, phase in more.phases.items()}
+        once = {name: count * (processes - 1) for name, count in more.parts.items() if run.engine_spec.shared}
         needs = replace(needs, parts={**needs.parts, **more.parts}, phases={**needs.phases, **phases})
     program = CUDA_BYTES if gpu else max(used_bytes(), PROGRAM_BYTES) + WORKING_BYTES
     available = gpu[0] if gpu else memory_bytes()
-    processes = 1 if gpu else _processes(run)
     counts = {"program": program, **needs.parts, **_largest(needs.phases.values())}
-    keep_freed = gpu is None and available is not None and sum(counts.values()) * processes <= ROOMY * available
+    keep_freed = (
+        gpu is None
+        and available is not None
+        and sum(counts.values()) * processes - sum(once.values()) <= ROOMY * available
+    )
     if not keep_freed:
         compact = [{name: count for name, count in phase.items() if name != GAPS} for phase in needs.phases.values()]
         counts = {"program": program, **needs.parts, **_largest(compact)}
     keep = run.config.checkpoint.keep + 2  # the best one, and the one that is being written
     return MemoryEstimate(
         device="cuda" if gpu else "cpu",
-        parts={name: count * processes for name, count in counts.items()},
+        parts={name: count * processes - once.get(name, 0) for name, count in counts.items()},
         available=available,
+        main=sum(counts.values()),
         keep_freed=keep_freed,
         checkpoint=needs.checkpoint,
         checkpoints=keep,
@@ -165,8 +173,7 @@ def peak_line(run: RunSession, estimate: MemoryEstimate | None) -> str:
     """The most memory that this process used, and the estimate, for the log."""
     gpu = gpu_bytes(run.config.model.device)
     peak = gpu[1] + CUDA_BYTES if gpu else peak_bytes()
-    share = estimate.total // (1 if gpu else _processes(run)) if estimate is not None else None
-    expected = f", estimated {size_text(share)}" if share is not None else ""
+    expected = f", estimated {size_text(estimate.main)}" if estimate is not None else ""
     return f"memory    peak {size_text(peak)}{expected}"
 
 
@@ -176,7 +183,8 @@ def _needs(run: RunSession, target: str, kind: str, id: str, model: ModelOnDevic
     return needs
 
 
-def _processes(run: RunSession) -> int:
+def processes_of(run: RunSession) -> int:
+    """The number of processes of a run, also of one that has not started them."""
     options = run.options("strategy")
     asked_for = options.processes if isinstance(options, ProcessesConfig) else None
     return max(world_size(), asked_for or 1)

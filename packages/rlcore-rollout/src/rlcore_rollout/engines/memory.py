@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rlcore.models.config_file import read_config
-from rlcore.session.memory import own_tokens, prompt_lengths, tasks_together
+from rlcore.session.memory import own_tokens, processes_of, prompt_lengths, tasks_together
 from rlcore.specs import MemoryNeeds, ModelOnDevice
 
 from rlcore_rollout.engines.torch.config import BATCH_TOKENS, CALL_TOKENS, FUSED_BYTES, TorchEngineConfig
@@ -62,6 +62,10 @@ def vllm_memory(run: RunSession, model: ModelOnDevice) -> MemoryNeeds:
     options = run.options("engine")
     assert isinstance(options, VllmEngineConfig)
     if model.gpu_bytes is not None:
+        from rlcore_rollout.engines.vllm.launch import own_gpus
+
+        if own_gpus(options.tensor_parallel_size, processes_of(run)):
+            return MemoryNeeds()
         return MemoryNeeds(parts={"vLLM": int(options.gpu_memory_utilization * model.gpu_bytes)})
     context = run.config.rollout.max_context_tokens or 0
     cache = options.kv_cache_gib * 2**30 if options.kv_cache_gib else max(2**30, 2 * context * _token_bytes(model))

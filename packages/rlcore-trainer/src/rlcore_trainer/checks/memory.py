@@ -62,7 +62,7 @@ def memory(run: RunSession, model: ModelOnDevice) -> MemoryNeeds:
     }
     if count > 1:
         parts["gathered weights"] = _gathered(model)
-        if not isinstance(trainer, SupervisedConfig) or trainer.rollouts:
+        if (not isinstance(trainer, SupervisedConfig) or trainer.rollouts) and not run.engine_spec.shared:
             parts["weights of the engine"] = int(weights)
 
     steps = trainer.steps if isinstance(trainer.steps, int) else GROWTH_STEPS

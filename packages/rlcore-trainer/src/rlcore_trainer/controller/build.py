@@ -14,6 +14,7 @@ from rlcore_trainer.checkpoints.start import starting_policy
 from rlcore_trainer.config import TrainerTable
 from rlcore_trainer.controller.rollouts import Rollouts
 from rlcore_trainer.controller.session import TrainingSession
+from rlcore_trainer.controller.shared_sampler import SharedSampler
 from rlcore_trainer.distributed.ranks import Ranks
 from rlcore_trainer.distributed.strategy import Strategy
 from rlcore_trainer.learner.trained_policy import TrainedPolicy
@@ -73,8 +74,13 @@ def all_checkpoints(run: RunSession, session: TrainingSession) -> Checkpoints | 
 
 def rollouts(run: RunSession, session: TrainingSession, *, check_every: int = 1) -> Rollouts:
     """Return the rollouts of a run, in each process."""
+    ranks = session.ranks
+    shared = run.engine_spec.shared and ranks.count > 1
+    divided = session.trained.strategy.shards
     return Rollouts(
-        run.sampler(session.policy),
+        SharedSampler(run.sampler, session.policy, ranks.processes, divided=divided)
+        if shared
+        else run.sampler(session.policy),
         session,
         run,
         evaluation=partial(evaluation_request, run.config),

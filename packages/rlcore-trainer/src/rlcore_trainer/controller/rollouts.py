@@ -19,6 +19,7 @@ from rlcore_trainer.batching.sharding import Rank, joined, share
 from rlcore_trainer.controller.collection import RolloutSource
 from rlcore_trainer.controller.report import Report
 from rlcore_trainer.controller.session import TrainingSession
+from rlcore_trainer.controller.shared_sampler import SharedSampler
 from rlcore_trainer.controller.sync_check import compare, prove
 from rlcore_trainer.policy.policy import TokenPolicy
 
@@ -38,8 +39,8 @@ class PolicyRollouts(RolloutSource, Protocol):
 class Rollouts:
     """Samples with the policy of a training run. A context manager, which closes the samplers.
 
-    Each process has a sampler, which collects its share of a request. Randomness is keyed by task and sibling, so
-    samples do not depend on the process that draws them.
+    Each process has a sampler, which collects its share of a request, unless the main process has one for all.
+    Randomness is keyed by task and sibling, so samples do not depend on the process that draws them.
 
     Args:
         sampler: the sampler of this process
@@ -143,7 +144,9 @@ class Rollouts:
             return self._in_shares(request)
 
     def _in_shares(self, request: RolloutRequest) -> Sequence[Group]:
-        """Return the scored groups of a request in the order of its tasks; each process collects its share."""
+        """Return the scored groups of a request in the order of its tasks; each process with a sampler has a share."""
+        if isinstance(self._sampler, SharedSampler):
+            return self._sampler.collect(request)
         ranks = self._session.ranks
         shares = [share(request.tasks, Rank(index, ranks.count)) for index in range(ranks.count)]
         arguments = [(replace(request, tasks=tasks),) for tasks in shares]

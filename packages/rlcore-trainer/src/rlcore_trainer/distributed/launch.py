@@ -218,5 +218,3 @@ def _conflicts(run: RunSession) -> Iterator[Finding]:
             reason = f"each process needs a GPU, and this machine has {gpus}"
             fix = f"strategy.processes={gpus}, or model.device=cpu" if gpus else "model.device=cpu"
             yield failure("strategy.processes", reason, fix, value=str(here))
-    if run.engine_spec.alone:
-        yield failure("rollout.engine", run.engine_spec.alone, "rollout.engine=torch, or strategy.id=single")

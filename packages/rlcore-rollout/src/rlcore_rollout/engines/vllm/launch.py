@@ -112,6 +112,8 @@ def prepare(
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "WARNING"),
     }
+    if not on_cpu and (own := own_gpus(config.tensor_parallel_size, int(os.environ.get("LOCAL_WORLD_SIZE", 1)))):
+        environment["CUDA_VISIBLE_DEVICES"] = own
     eager = on_cpu if config.enforce_eager is None else config.enforce_eager
     if on_cpu and eager:
         environment["TORCH_COMPILE_DISABLE"] = "1"  # compiling the sampler's helpers would take half a minute
@@ -145,6 +147,19 @@ def _check_device(config: VllmEngineConfig, context: EngineContext) -> bool:
             fix=f"rollout.vllm.tensor_parallel_size={max(1, gpus)}",
         )
     return on_cpu
+
+
+def own_gpus(wanted: int, processes: int) -> str:
+    """Return the GPUs of vLLM in a run with several processes, the first of which have a GPU each.
+
+    The names are those of ``CUDA_VISIBLE_DEVICES``. Empty if there are too few for all, or for a single process: vLLM
+    then shares the first GPUs with the processes.
+    """
+    there = torch.cuda.device_count()
+    if processes < 2 or processes + wanted > there:
+        return ""
+    names = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(there)))
+    return ",".join(names.split(",")[processes : processes + wanted])
 
 
 def _built_for_gpu() -> bool:
