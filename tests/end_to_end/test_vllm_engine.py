@@ -298,6 +298,9 @@ def test_dead_vllm_is_restarted_with_current_weights(tied: Direct) -> None:
     tied.update_weights(tied.weights)
     assert tied.engine.failure is None
     assert compare(tied, tied.weights) < 1e-4
+    signal_vllm(signal.SIGKILL)  # between two calls
+    tied.update_weights(tied.weights)
+    assert compare(tied, tied.weights) < 1e-4
 
 
 @pytest.mark.long

@@ -166,7 +166,7 @@ class VllmEngine:
         """Do nothing. vLLM's prefix cache evicts entries itself."""
 
     async def load_weights(self, source: WeightSource) -> int:
-        """Send the source's weights through shared memory. A vLLM that died is restarted first.
+        """Send the source's weights through shared memory. A vLLM that died is restarted.
 
         Raises:
             EngineError: calls are in flight, or vLLM did not load the weights in time.
@@ -175,11 +175,22 @@ class VllmEngine:
             raise EngineError("the engine is closed")
         if self._in_flight:
             raise EngineError(f"weights cannot change while {self._in_flight} generations are in flight")
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        try:
+            await self._load(source)
+        except EngineError as error:
+            if not isinstance(error.__cause__, EngineDeadError):
+                raise
+            await self._load(source)  # it died since its last answer
+        return source.version
+
+    async def _load(self, source: WeightSource) -> None:
         if self.failure is not None:
             await self._restart()
         self._version = source.version
         if self._adapter is None and source.weights() is None and source.folder == self._folder:
-            return source.version  # an evaluation: vLLM has loaded this folder itself
+            return  # an evaluation: vLLM has loaded this folder itself
         try:
             async with asyncio.timeout(self._config.timeout_s):
                 await self.wake()
@@ -196,7 +207,6 @@ class VllmEngine:
             words = self._launch.last_words()
             self.failure = f"vLLM did not load the weights: {type(error).__name__}: {error}\n{words}"
             raise EngineError(self.failure) from error
-        return source.version
 
     async def sleep(self) -> None:
         """Release the GPU memory until `wake`, if ``rollout.vllm.sleep`` is set."""
