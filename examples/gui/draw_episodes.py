@@ -19,7 +19,7 @@ from typing import Any
 
 from PIL import Image
 from rlcore_gui.drawn.pictures import picture
-from rlcore_gui.drawn.screens import SIDE, Screen, center, draw_screen
+from rlcore_gui.drawn.screens import COLORS, SIDE, Screen, center, draw_screen
 from rlcore_gui.drawn.steps import answer
 
 DOMAINS = ("general", "single", "webshopping", "install", "googleapps")
@@ -37,7 +37,7 @@ def main() -> None:
     write = _write_aitw if options.plugin == "aitw" else _write_mind2web
     rng = random.Random(options.seed)
     episodes = [
-        [draw_screen(rng, kind, rng.randint(1, 3), held_out=False) for kind in rng.sample(kinds, 2)]
+        [draw_screen(rng, kind, rng.randint(1, 3), targets=list(COLORS)) for kind in rng.sample(kinds, 2)]
         for _ in range(options.episodes)
     ]
     (options.folder / "images").mkdir(parents=True, exist_ok=True)
@@ -58,7 +58,7 @@ def _task(screens: list[Screen]) -> str:
 
 def _label(screens: list[Screen]) -> dict[str, str]:
     """The label of the last screen. Its summary contains everything that was done."""
-    given = [answer(screen) for screen in screens]
+    given = [answer(screen, screen.target.cell) for screen in screens]
     return {
         "progress_estimation": " ".join(one.summary for one in given[:-1]) or given[-1].progress,
         "decision_reasoning": given[-1].reasoning,

@@ -11,12 +11,13 @@ import pytest
 from PIL import Image
 from rlcore_gui.dataset import LABEL
 from rlcore_gui.drawn.pictures import BACKGROUND, paint_app, paint_entry, paint_field, paint_link, paint_menu, picture
-from rlcore_gui.drawn.screens import CELLS, COLORS, NAMES, SIDE, ScreenKind, center, draw_screen, is_held_out
-from rlcore_gui.drawn.steps import Boxes, DrawnStep, draw_steps
+from rlcore_gui.drawn.screens import CELLS, COLORS, NAMES, REWARDED, SHOWN, SIDE, ScreenKind, center, draw_screen
+from rlcore_gui.drawn.steps import Boxes, DrawnStep, Use, draw_steps
 from rlcore_gui.prepare.pseudo_labels import REASONING
 
 APPS = ScreenKind(
     name="home",
+    held_out="yellow",
     instruction="open the {color} app",
     action="CLICK",
     summary="Opened {color}.",
@@ -25,6 +26,7 @@ APPS = ScreenKind(
 )
 ENTRIES = ScreenKind(
     name="list",
+    held_out="pink",
     instruction="open the {color} entry",
     action="CLICK",
     summary="Opened {color}.",
@@ -33,6 +35,7 @@ ENTRIES = ScreenKind(
 )
 FIELDS = ScreenKind(
     name="form",
+    held_out="cyan",
     instruction='type "{value}" into the {color} field',
     action="TYPE",
     summary="Filled {color}.",
@@ -42,6 +45,7 @@ FIELDS = ScreenKind(
 )
 LINKS = ScreenKind(
     name="links",
+    held_out="yellow",
     instruction="click the {color} link",
     action="CLICK",
     summary="Clicked {color}.",
@@ -50,6 +54,7 @@ LINKS = ScreenKind(
 )
 MENUS = ScreenKind(
     name="menu",
+    held_out="cyan",
     instruction='select "{value}" in the {color} menu',
     action="SELECT",
     summary="Set {color}.",
@@ -60,25 +65,22 @@ MENUS = ScreenKind(
 KINDS = (APPS, ENTRIES, FIELDS, LINKS, MENUS)
 
 
-def steps(count: int, seed: int = 0, least: int = 1, guesses: float = 0.0) -> list[DrawnStep]:
-    rng = random.Random(seed)
-    drawn = draw_steps(rng, KINDS, name="row", elements=(least, 4), held_out=False, guesses=guesses)
+def steps(count: int, seed: int = 0, least: int = 1, use: Use = "training") -> list[DrawnStep]:
+    drawn = draw_steps(random.Random(seed), KINDS, name="row", elements=(least, 4), use=use)
     return list(islice(drawn, count))
 
 
-def on_an_element(drawn: DrawnStep) -> bool:
-    """Whether the demonstrated position lies on an element."""
-    assert drawn.answer.action.position is not None
-    x, y = drawn.answer.action.position
-    return any(top <= y <= top + height and left <= x <= left + width for top, left, height, width in drawn.step.boxes)
+def target_of(drawn: DrawnStep) -> str:
+    """The colour that the task names."""
+    return next(color for color in COLORS if color in drawn.step.task)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-@pytest.mark.parametrize("held_out", [False, True])
-def test_element_lies_in_its_cell_and_covers_its_center(kind: ScreenKind, held_out: bool) -> None:
+def test_element_lies_in_its_cell_and_covers_its_center(kind: ScreenKind) -> None:
     rng = random.Random(0)
     for _ in range(100):
-        screen = draw_screen(rng, kind, rng.randint(1, 4), held_out=held_out)
+        screen = draw_screen(rng, kind, rng.randint(1, 4), targets=REWARDED)
+        assert [one.cell for one in screen.elements] == sorted(one.cell for one in screen.elements)
         assert screen.target in screen.elements
         assert len({element.color for element in screen.elements}) == len(screen.elements)
         for element in screen.elements:
@@ -90,7 +92,7 @@ def test_element_lies_in_its_cell_and_covers_its_center(kind: ScreenKind, held_o
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_picture_has_the_color_of_every_element_and_no_other(kind: ScreenKind) -> None:
-    screen = draw_screen(random.Random(1), kind, 3, held_out=False)
+    screen = draw_screen(random.Random(1), kind, 3, targets=SHOWN)
     image = Image.open(io.BytesIO(picture(screen, random.Random(0)))).convert("RGB")
     assert image.size == (SIDE, SIDE)
     shown = {color for _, color in image.getcolors(SIDE * SIDE)}
@@ -100,7 +102,7 @@ def test_picture_has_the_color_of_every_element_and_no_other(kind: ScreenKind) -
 
 
 def test_blank_pictures_are_all_equal() -> None:
-    screens = (draw_screen(random.Random(seed), APPS, 3, held_out=False) for seed in range(5))
+    screens = (draw_screen(random.Random(seed), APPS, 3, targets=SHOWN) for seed in range(5))
     (blank,) = {picture(screen, random.Random(0), blank=True) for screen in screens}
     colors = {color for _, color in Image.open(io.BytesIO(blank)).convert("RGB").getcolors()}
     assert colors == {BACKGROUND, (255, 255, 255)}, "only the ticks at the edges of the cells are shown"
@@ -110,21 +112,27 @@ def test_background_normalises_to_zero() -> None:
     assert all(abs(level / 255 - 0.5) < 0.01 for level in BACKGROUND)
 
 
-@pytest.mark.parametrize("held_out", [False, True])
-def test_held_out_elements_are_where_training_shows_none(held_out: bool) -> None:
-    rng = random.Random(2)
-    for kind in KINDS:
-        for _ in range(40):
-            elements = draw_screen(rng, kind, rng.randint(1, 4), held_out=held_out).elements
-            assert {is_held_out(element) for element in elements} == {held_out}
+@pytest.mark.parametrize("use", ["demonstrations", "training"])
+def test_held_out_screens_ask_for_a_color_that_their_kind_never_has(use: Use) -> None:
+    held_out = {kind.name: kind.held_out for kind in KINDS}
+    assert all(target_of(drawn) == held_out[drawn.step.group] for drawn in steps(100, use="held-out"))
+    for drawn in steps(500, use=use):
+        shown = Image.open(io.BytesIO(drawn.image)).convert("RGB").getcolors(SIDE * SIDE)
+        assert COLORS[held_out[drawn.step.group]] not in {color for _, color in shown}
 
 
-@pytest.mark.parametrize("held_out", [False, True])
-def test_every_color_occurs_in_every_cell(held_out: bool) -> None:
-    """Otherwise the task alone would exclude some cells."""
-    rng = random.Random(3)
-    drawn = [draw_screen(rng, APPS, 1, held_out=held_out).target for _ in range(1500)]
-    assert len({(element.color, element.cell) for element in drawn}) == len(COLORS) * CELLS * CELLS
+def test_targets_in_training_have_colors_that_no_demonstration_places() -> None:
+    assert {target_of(drawn) for drawn in steps(200)} == set(REWARDED)
+    drawn = steps(600, least=2, use="demonstrations")
+    assert {target_of(one) for one in drawn} == set(COLORS)
+    assert not any(color in one.description for one in drawn for color in REWARDED)
+    cells: dict[str, set[str]] = {}
+    for one in drawn:
+        if target_of(one) in SHOWN:
+            assert one.answer.action == one.step.action
+        else:
+            cells.setdefault(one.step.source[LABEL][REASONING], set()).add(one.answer.reasoning)
+    assert all(len(found) == CELLS * CELLS for found in cells.values()), "a guess is independent of the place"
 
 
 def test_steps_depend_only_on_the_seed() -> None:
@@ -132,15 +140,16 @@ def test_steps_depend_only_on_the_seed() -> None:
     assert steps(20) != steps(20, seed=1)
 
 
-def test_step_and_answer_act_on_the_target() -> None:
+def test_step_acts_on_the_target() -> None:
     for drawn in steps(50):
         step = drawn.step
         assert step.is_first
         assert step.is_last
         assert step.image_size == (SIDE, SIDE)
-        assert drawn.answer.action == step.action
         assert (step.action.value is None) is (step.group in {"home", "list", "links"})
-        assert on_an_element(drawn)
+        assert step.action.position is not None
+        x, y = step.action.position
+        assert sum(top <= y <= top + high and left <= x <= left + wide for top, left, high, wide in step.boxes) == 1
 
 
 def test_task_does_not_tell_the_place() -> None:
@@ -151,28 +160,17 @@ def test_task_does_not_tell_the_place() -> None:
     assert {len(found) for found in places.values()} == {CELLS * CELLS}
 
 
-def test_guesses_act_at_random_positions_but_reason_rightly() -> None:
-    drawn = steps(400, guesses=1.0)
-    positions = {one.answer.action.position for one in drawn}
-    assert len(positions) > 60
-    assert not positions & {center(cell) for cell in range(CELLS * CELLS)}
-    assert all(one.answer.reasoning == one.step.source[LABEL][REASONING] for one in drawn)
-
-
-def test_description_names_every_element_with_its_cell_and_position() -> None:
-    first: set[str] = set()
-    for drawn in steps(200, least=2):
+def test_description_names_every_shown_color_with_its_cell_and_position() -> None:
+    for drawn in steps(200, least=2, use="demonstrations"):
         named = re.findall(r"(\w+) ([A-D]) \[([0-9.]+), ([0-9.]+)\]", drawn.description)
         places = {color: (name, (float(x), float(y))) for color, name, x, y in named}
-        assert len(places) == len(drawn.step.boxes)
+        assert set(places) <= set(SHOWN)
         assert all(center(NAMES.index(name)) == place for name, place in places.values())
-        color = next(color for color in COLORS if color in drawn.step.task)
-        assert places[color][1] == drawn.step.action.position
-        first.add(next(iter(places)))
-    assert first == set(COLORS)
+        if target_of(drawn) in SHOWN:
+            assert places[target_of(drawn)][1] == drawn.step.action.position
 
 
 @pytest.mark.parametrize(("boxes", "expected"), [("elements", 4), ("target", 1), ("none", 0)])
 def test_steps_have_the_boxes_that_a_benchmark_needs(boxes: Boxes, expected: int) -> None:
-    (drawn,) = islice(draw_steps(random.Random(0), KINDS, name="row", elements=(4, 4), held_out=False, boxes=boxes), 1)
+    (drawn,) = islice(draw_steps(random.Random(0), KINDS, name="row", elements=(4, 4), use="training", boxes=boxes), 1)
     assert len(drawn.step.boxes) == expected

@@ -27,26 +27,20 @@ def data(**keys: object) -> Data:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_tap_on_another_cell_never_matches(kind: str) -> None:
-    drawn = draw_steps(random.Random(0), [KINDS[kind]], name="row", elements=(1, 4), held_out=False, boxes=Data.boxes)
+    drawn = draw_steps(random.Random(0), [KINDS[kind]], name="row", elements=(1, 4), use="training", boxes=Data.boxes)
     taps = [Action(name="CLICK", position=center) for center in CENTERS]
     for _, one in zip(range(60), drawn, strict=False):
         matches = match_all(taps, [one.step] * len(taps))
         assert [match.official for match in matches] == [center == one.step.action.position for center in CENTERS]
 
 
-def test_demonstrations_score_full_marks_unless_they_guess() -> None:
+def test_labels_score_full_marks_and_guesses_are_answers() -> None:
     for demonstration, step in zip(data().conversations("train"), map(steps_of, data().tasks("train")), strict=True):
         assert action_reward.score(demonstration.messages[-1].text, step[0]).value == 1.0
-    texts = [one.messages[-1].text for one in data(guesses=1.0).demonstrations(50, seed=0)]
-    table = Data.style.table
-    assert all(parse(text, table).strict for text in texts)
-
-
-def test_descriptions_are_a_fraction_of_the_demonstrations() -> None:
-    texts = [one.messages[-1].text for one in data(descriptions=0.5).demonstrations(200, seed=0)]
-    described = [text for text in texts if not text.startswith("<think>")]
-    assert 60 <= len(described) <= 140
-    assert len(list(data(descriptions=1.0).demonstrations(5, seed=0))) == 5
+    texts = [one.messages[-1].text for one in data().demonstrations(200, seed=0)]
+    answers = [text for text in texts if text.startswith("<think>")]
+    assert 60 <= len(answers) <= 140, "the others are descriptions"
+    assert all(parse(text, Data.style.table).strict for text in answers)
 
 
 def test_splits_share_no_screen() -> None:

@@ -26,18 +26,19 @@ def data(**keys: object) -> Data:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_only_the_cell_of_the_target_is_the_right_element(kind: str) -> None:
-    drawn = draw_steps(random.Random(0), [KINDS[kind]], name="row", elements=(1, 4), held_out=False, boxes=Data.boxes)
+    drawn = draw_steps(random.Random(0), [KINDS[kind]], name="row", elements=(1, 4), use="training", boxes=Data.boxes)
     for _, one in zip(range(60), drawn, strict=False):
         found = [match(replace(one.step.action, position=center), one.step).step for center in CENTERS]
         assert found == [center == one.step.action.position for center in CENTERS]
 
 
-def test_demonstrations_score_full_marks_unless_they_guess() -> None:
+def test_labels_score_full_marks_and_guesses_are_answers() -> None:
     for demonstration, step in zip(data().conversations("train"), map(steps_of, data().tasks("train")), strict=True):
         assert action_reward.score(demonstration.messages[-1].text, step[0]).value == 1.0
-    texts = [one.messages[-1].text for one in data(guesses=1.0).demonstrations(50, seed=0)]
-    table = Data.style.table
-    assert all(parse(text, table).strict for text in texts)
+    texts = [one.messages[-1].text for one in data().demonstrations(200, seed=0)]
+    answers = [text for text in texts if text.startswith("<think>")]
+    assert 60 <= len(answers) <= 140, "the others are descriptions"
+    assert all(parse(text, Data.style.table).strict for text in answers)
 
 
 def test_task_alone_gives_little_more_than_chance() -> None:
