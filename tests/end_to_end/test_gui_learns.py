@@ -50,8 +50,8 @@ elements, and its greedy actions on screens with exactly 2, 3 or 4 elements. A r
 computed.
 
 - The demonstrations of the warm-up show where {", ".join(SHOWN)} elements are. For tasks about {", ".join(REWARDED)},
-  they act in random cells, and no demonstration tells where these colours are. All tasks of reinforcement learning and
-  of the evaluation are about these colours, so only the reward can teach them.
+  they act on random elements, and no demonstration tells where these colours are. All tasks of reinforcement learning
+  and of the evaluation are about these colours, so only the reward can teach them.
 - The target of a held-out screen has a colour that its kind of element never has in training: a kind and a colour that
   are new together. So is the text of its task.
 - A random cell is right in {CHANCE:.2f} of the tasks, and a random element in {ANY_ELEMENT:.2f} of them: in 0.50, 0.33

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import card_table
 import troubleshooting_page
 from pydantic import BaseModel
 from rlcore.cli.config import field_rows
@@ -172,6 +173,7 @@ def guide() -> str:
 
 
 PAGES = {
+    "cards.md": card_table.page,
     "configuration.md": configuration,
     "metrics.md": metrics,
     "trl.md": trl,

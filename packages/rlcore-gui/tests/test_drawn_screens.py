@@ -123,7 +123,7 @@ def test_held_out_screens_ask_for_a_color_that_their_kind_never_has(use: Use) ->
 
 def test_targets_in_training_have_colors_that_no_demonstration_places() -> None:
     assert {target_of(drawn) for drawn in steps(200)} == set(REWARDED)
-    drawn = steps(600, least=2, use="demonstrations")
+    drawn = steps(1500, least=2, use="demonstrations")
     assert {target_of(one) for one in drawn} == set(COLORS)
     assert not any(color in one.description for one in drawn for color in REWARDED)
     cells: dict[str, set[str]] = {}
@@ -132,7 +132,7 @@ def test_targets_in_training_have_colors_that_no_demonstration_places() -> None:
             assert one.answer.action == one.step.action
         else:
             cells.setdefault(one.step.source[LABEL][REASONING], set()).add(one.answer.reasoning)
-    assert all(len(found) == CELLS * CELLS for found in cells.values()), "a guess is independent of the place"
+    assert all(len(found) == CELLS * CELLS for found in cells.values()), "a guess does not tell the place"
 
 
 def test_steps_depend_only_on_the_seed() -> None:

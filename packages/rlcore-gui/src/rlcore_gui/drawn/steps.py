@@ -12,7 +12,7 @@ from rlcore_gui.actions import DECIMALS, Point
 from rlcore_gui.answers import Answer
 from rlcore_gui.dataset import LABEL
 from rlcore_gui.drawn.pictures import picture
-from rlcore_gui.drawn.screens import CELLS, NAMES, REWARDED, SHOWN, SIDE, Screen, ScreenKind, center, draw_screen
+from rlcore_gui.drawn.screens import NAMES, REWARDED, SHOWN, SIDE, Screen, ScreenKind, center, draw_screen
 from rlcore_gui.prepare.pseudo_labels import PROGRESS, REASONING, SUMMARY
 from rlcore_gui.steps import GuiStep
 
@@ -33,7 +33,7 @@ class DrawnStep:
     image: bytes
     """The screen as a PNG."""
     answer: Answer
-    """The demonstrated answer: right if the target has a colour of `SHOWN`, and else a guess."""
+    """The demonstrated answer: for a target with a colour of `SHOWN` it is right, and else about a random element."""
     description: str
     """The answer to `DESCRIBE`, which tells where the colours of `SHOWN` are."""
 
@@ -64,11 +64,11 @@ def draw_steps(
     while True:
         for kind in rng.sample(list(kinds), len(kinds)):
             screen = draw_screen(rng, kind, rng.randint(*elements), targets=_targets(kind, use))
-            shown = screen.target.color in SHOWN
+            found = screen.target if screen.target.color in SHOWN else rng.choice(screen.elements)
             yield DrawnStep(
                 step=_step(f"{name}-{number}", screen, boxes),
                 image=picture(screen, rng, blank=blank),
-                answer=answer(screen, screen.target.cell if shown else rng.randrange(CELLS * CELLS)),
+                answer=answer(screen, found.cell),
                 description=describe(rng, screen),
             )
             number += 1

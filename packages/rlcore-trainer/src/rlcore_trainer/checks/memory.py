@@ -19,7 +19,7 @@ from rlcore.specs import GAPS, MemoryNeeds, ModelOnDevice
 from rlcore_models.lora_config import ALL, LoraTable, lora_table
 
 from rlcore_trainer.algorithms.config import AlgorithmConfig
-from rlcore_trainer.checks.expected_tokens import expected_tokens
+from rlcore_trainer.checks.expected_tokens import ExpectedTokens, expected_tokens
 from rlcore_trainer.config import SupervisedConfig
 from rlcore_trainer.distributed.config import FullyShardedConfig
 from rlcore_trainer.distributed.launch import process_count
@@ -47,8 +47,13 @@ SMALL = 130
 
 def memory(run: RunSession, model: ModelOnDevice) -> MemoryNeeds:
     """Return what training needs at its peak, by purpose."""
+    return memory_of(run, model, expected_tokens(run))
+
+
+def memory_of(run: RunSession, model: ModelOnDevice, tokens: ExpectedTokens) -> MemoryNeeds:
+    """Return what training needs at its peak with micro-batches of these sizes, by purpose."""
     shape, size, trainer = model.shape, model.element_bytes, run.options("trainer")
-    lora, tokens = lora_table(run), expected_tokens(run)
+    lora = lora_table(run)
     frozen = lora.wanted or run.config.model.vision_tower == "frozen"
     still = shape.tower.parameters if shape.tower is not None and frozen else 0
     trained = _adapter_parameters(lora, model) if lora.wanted else shape.parameters - still
