@@ -89,6 +89,13 @@ CASES: list[tuple[str, Tree, Tree, Tree, Tree]] = [
         {"turns/mean": 2, "info/invalid_actions": 1},
         {"turns/mean": 2, "info/invalid_actions": 0.9},
     ),
+    (
+        "warm-up-short",
+        WARM,
+        {},
+        {"tools/calls": 0.1, "tools/unreadable": 1},
+        {"tools/calls": 0.09, "tools/unreadable": 1},
+    ),
     ("reference-differs", {}, {}, {"kl/mean": 0.5}, {"kl/mean": 0.49}),
     ("divergence-high", {}, {"kl/mean": 0.1}, {"kl/mean": 1}, {"kl/mean": 0.99}),
     ("ratio-high", {}, {}, {"ratio/max": 1000}, {"ratio/max": 999}),

@@ -154,10 +154,15 @@ def warm_up_short(run: Evidence) -> str | None:
         "answers do not end": _largest(run.shares("stop/length", 1)),
         "actions are invalid": _largest(run.early("info/invalid_actions"))
         / max(1.0, _largest(run.early("turns/mean"))),
-        "calls cannot be parsed": _largest(run.early("tools/unreadable")),
+        "calls cannot be parsed": _largest(run.early("tools/unreadable") if _calls(run) else []),
     }
     what, share = max(shares.items(), key=lambda item: item[1])
     return f"{share:.0%} of the {what} after {updates} updates" if share >= MOSTLY else None
+
+
+def _calls(run: Evidence) -> bool:
+    """Whether the first step has enough calls for shares of them; true if they are not counted."""
+    return min(run.early("tools/calls"), default=FEW) >= FEW
 
 
 def _error(trajectory: object) -> str:
