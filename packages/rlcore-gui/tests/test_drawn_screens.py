@@ -121,6 +121,18 @@ def test_held_out_screens_ask_for_a_color_that_their_kind_never_has(use: Use) ->
         assert COLORS[held_out[drawn.step.group]] not in {color for _, color in shown}
 
 
+def test_the_set_of_a_color_does_not_tell_the_target() -> None:
+    rng = random.Random(4)
+    for kind in KINDS:
+        for targets in (REWARDED, SHOWN):
+            alike = set(targets) - {kind.held_out}
+            for color in alike:
+                screen = draw_screen(rng, kind, 2, targets=[color])
+                assert {one.color for one in screen.elements} <= alike
+        screen = draw_screen(rng, kind, 3, targets=[kind.held_out])
+        assert {one.color for one in screen.elements} == set(REWARDED)
+
+
 def test_targets_in_training_have_colors_that_no_demonstration_places() -> None:
     assert {target_of(drawn) for drawn in steps(200)} == set(REWARDED)
     drawn = steps(1500, least=2, use="demonstrations")

@@ -120,10 +120,14 @@ def draw_screen(rng: random.Random, kind: ScreenKind, elements: int, *, targets:
         kind: the kind of screen
         elements: number of elements, at most that of the cells
         targets: colours from which that of the target is chosen; the others never have ``kind.held_out``
+
+    As many of the others as possible have colours of the same set as the target, `SHOWN` or `REWARDED`. Otherwise an
+    agent that only tells the sets apart would often be right.
     """
     color = rng.choice(targets)
-    others = [one for one in COLORS if one not in (color, kind.held_out)]
-    colors = [color, *rng.sample(others, elements - 1)]
+    others = [one for one in rng.sample(list(COLORS), len(COLORS)) if one not in (color, kind.held_out)]
+    others.sort(key=lambda one: (one in SHOWN) is not (color in SHOWN))
+    colors = [color, *others[: elements - 1]]
     cells = rng.sample(range(CELLS * CELLS), elements)
     made = tuple(_element(rng, kind, color, cell) for color, cell in zip(colors, cells, strict=True))
     value = rng.choice(kind.values) if kind.values else None
