@@ -39,7 +39,7 @@ OF_SET = (1 / 2 + 1 / 3 + 1 / 3) / 3
 """The accuracy of a random element of a colour of `REWARDED`, for an agent that tells these colours from the others."""
 CLAIMED = OF_SET + 0.1
 """The accuracy that is claimed after reinforcement learning."""
-STEPS = tuple(f"step {step}" for step in (0, 50, 100, 150))
+STEPS = tuple(f"step {step}" for step in (0, 50, 100, 150, 200, 250))
 COLUMNS = (BEFORE, *STEPS, AFTER, WITHOUT_ELEMENTS, *(f"of {count}" for count in ELEMENTS))
 STARTS = ("| `-p ", "| aitw: ", "| mind2web: ")
 """How rows of the page begin."""
@@ -113,10 +113,10 @@ def color_of(text: str) -> str:
 @pytest.mark.timeout(1800)
 def test_shortened_run_learns_to_tap(tmp_path: Path) -> None:
     """No demonstration tells where the colours of the tasks are, so only reinforcement learning can."""
-    short = ("trainer.steps=60", "trainer.schedule=constant", "evaluation.every=60", "checkpoint.every=0")
+    short = ("trainer.steps=90", "trainer.schedule=constant", "evaluation.every=90", "checkpoint.every=0")
     run = kept(tmp_path / "run", "-p", "aitw", *short)
     accuracy = accuracies(run)
-    assert accuracy["step 0"] < ANY_ELEMENT < CLAIMED < accuracy["step 60"]
+    assert accuracy["step 0"] < ANY_ELEMENT < CLAIMED < accuracy["step 90"]
     assert diagnose(run).found == []
 
 

@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -338,8 +339,9 @@ print(probe.facts("namespaces", {str(tmp_path)!r}))
 def descendants(process: int) -> list[int]:
     found = []
     for task in Path(f"/proc/{process}/task").iterdir():
-        for child in map(int, (task / "children").read_text(encoding="ascii").split()):
-            found += [child, *descendants(child)]
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread may end meanwhile
+            for child in map(int, (task / "children").read_text(encoding="ascii").split()):
+                found += [child, *descendants(child)]
     return found
 
 
