@@ -21,6 +21,8 @@ def check(run: RunSession) -> Iterator[Finding]:
     warmup = run.resolved.options.get("warmup")
     if not isinstance(warmup, WarmupConfig) or not warmup.steps or run.resume_from is not None:
         return
+    if not isinstance(run.dataset, DemonstrationDataset):
+        return  # a control policy imitates episodes
     try:
         if not demonstrates(run.dataset):
             yield failure("warmup.steps", "the data has no demonstrations", "warmup.steps=0, or other data")
