@@ -64,6 +64,8 @@ screens with exactly 2, 3 or 4 elements. A run that is not listed has not been c
 - The nearest training picture is the one with the smallest sum of squared differences of its pixels, among all
   pictures, since none has the same task, or among those whose task has the same colour. These show the target, so a
   comparison of where colours are suffices.
+- `mind2web` does not reach this yet: in a run of 119 steps, the accuracy rose from 0.25 to 0.75 on the screens of
+  training, and only to 0.29 on held-out screens. The policy learned the colours for each kind of element alone.
 
 Written by `uv run pytest -m proof tests/end_to_end/test_gui_learns.py`.
 """
