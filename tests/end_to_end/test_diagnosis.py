@@ -5,13 +5,12 @@ The healthy runs of the proof are kept, see `kept_runs`. Each writes its row of 
 
 from __future__ import annotations
 
-import json
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from kept_runs import SEEDS, trained
+from kept_runs import SEEDS, commit_of, trained, with_row
 from rlcore.diagnosis.diagnosing import Diagnoser, Diagnosis, diagnose
 from seeded_faults import AFTER_WARM_UP, FAULTS, STEPS, Fault, found_in
 from workspace import ROOT
@@ -93,13 +92,12 @@ def write_healthy(plugin: str, seed: int, one: Diagnoser) -> None:
     """Write the row of a run, and keep the others."""
     first, last = (row.get("reward/mean", 0.0) for row in (one.evidence.rows[0], one.evidence.rows[-1]))
     rules = ", ".join(f"{found.rule} (step {found.step})" for found in one.found) or "none"
-    made = json.loads((one.run / "environment.json").read_text(encoding="utf-8"))["commit"]
-    start = f"| `{plugin}` | {seed} |"
-    row = f"{start} {one.evidence.step} | {first:.3f} | {last:.3f} | {rules} | {made[:8]} |"
     before, _, after = PAGE.read_text(encoding="utf-8").partition(HEALTHY)
-    others = [line for line in after.splitlines() if line.startswith("| `") and not line.startswith(start)]
+    known = (line for line in after.splitlines() if line.startswith("| `"))
+    cells = (str(one.evidence.step), f"{first:.3f}", f"{last:.3f}", rules, commit_of(one.run))
+    rows = with_row(known, f"| `{plugin}` | {seed} |", cells)
     head = [
         "| Recipe | Seed | Steps | Reward, first step | Reward, last step | Findings | Commit |",
         "|---|---|---|---|---|---|---|",
     ]
-    PAGE.write_text("\n".join([f"{before}{HEALTHY}", "", *head, *sorted([row, *others])]) + "\n", encoding="utf-8")
+    PAGE.write_text("\n".join([f"{before}{HEALTHY}", "", *head, *rows]) + "\n", encoding="utf-8")

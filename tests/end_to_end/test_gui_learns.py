@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from kept_runs import FOLDER, SEEDS, kept, rlcore, trained
+from kept_runs import FOLDER, SEEDS, commit_of, kept, rlcore, trained, with_row
 from PIL import Image
 from rlcore.diagnosis.diagnosing import diagnose
 from rlcore.types import Task
@@ -162,9 +162,7 @@ def test_nearest_training_pictures_do_not_solve_the_tasks(plugin: str) -> None:
 def write_row(name: str, found: Mapping[str, float], run: Path | None = None) -> None:
     """Write a row of the page, and keep the others."""
     known = [line for line in TABLE.read_text(encoding="utf-8").splitlines() if line.startswith(STARTS)]
-    made = "" if run is None else json.loads((run / "environment.json").read_text(encoding="utf-8"))["commit"][:8]
     cells = [f"{found[column]:.3f}" if column in found else "" for column in COLUMNS]
-    row = f"| {name} | {' | '.join(cells)} | {made} |"
-    rows = sorted([row, *(line for line in known if not line.startswith(f"| {name} |"))])
+    rows = with_row(known, f"| {name} |", [*cells, commit_of(run) if run is not None else ""])
     head = ["| Run | " + " | ".join(COLUMNS) + " | Commit |", "|---|" + "---|" * (len(COLUMNS) + 1)]
     TABLE.write_text("\n".join([INTRODUCTION.lstrip(), *head, *rows]) + "\n", encoding="utf-8")

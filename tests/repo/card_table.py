@@ -99,8 +99,7 @@ def page() -> str:
         shape, cells = shape_of(name), []
         for card in CARDS:
             sizes = ((way, gigabytes(shape, card, *how)) for way, how in WAYS.items())
-            cells.append(
-                next((f"{way}: {size:.0f} GB" for way, size in sizes if size <= 0.9 * card), "more than 8 cards")
-            )
+            fitting = (f"{way}: {size:.0f} GB" for way, size in sizes if size <= ROOM * card)
+            cells.append(next(fitting, "more than 8 cards"))
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"

@@ -5,10 +5,12 @@ They are in ``RLCORE_PROOFS`` (default ``~/.cache/rlcore/proofs``).
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 FOLDER = Path(os.environ.get("RLCORE_PROOFS") or Path.home() / ".cache" / "rlcore" / "proofs") / "diagnosis"
@@ -30,6 +32,18 @@ def kept(run: Path, *words: str) -> Path:
         rlcore("run", *asked)
         (run / "done").touch()
     return run
+
+
+def commit_of(run: Path) -> str:
+    """The commit with which a run was made."""
+    commit: str = json.loads((run / "environment.json").read_text(encoding="utf-8"))["commit"]
+    return commit[:8]
+
+
+def with_row(known: Iterable[str], start: str, cells: Iterable[str]) -> list[str]:
+    """The rows of a table with a new one, which replaces that with the same start."""
+    row = f"{start} {' | '.join(cells)} |"
+    return sorted([row, *(line for line in known if not line.startswith(start))])
 
 
 def rlcore(*words: str) -> str:

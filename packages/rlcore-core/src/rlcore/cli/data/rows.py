@@ -23,7 +23,7 @@ from rlcore.images.encoding import decode_image, open_image
 from rlcore.json_files import json_lines, open_regular, parse_json, read_json
 from rlcore.plugin_calls import value_text
 from rlcore.runs.records import BlobStore, blobs_of, group_from_json
-from rlcore.types import NumberArray, Segment, Task, Trajectory, thaw, to_json
+from rlcore.types import Group, NumberArray, Segment, Task, Trajectory, thaw, to_json
 from rlcore.types.arrays import FORMATS
 
 SUFFIXES = {"JPEG": ".jpg", "WEBP": ".webp", "BMP": ".bmp", "GIF": ".gif", "TIFF": ".tiff"}
@@ -175,8 +175,15 @@ def _group_lines(row: Mapping[str, Any]) -> Iterator[str | Shown]:
     except ValueError as error:
         fix = "give a file of rollouts/ of a run, or restore it"
         raise DataError("this is not a stored group", found=printable(str(error)), fix=fix) from None
+    yield from group_lines(group)
+
+
+def group_lines(group: Group, fate: str = "") -> Iterator[str | Shown]:
+    """The task of a group, what became of the group if that is known, and its first trajectory."""
     yield f"  task {printable(group.task.id)}"
     yield from fields_of(group.task)
+    if fate:
+        yield f"  {fate}"
     for trajectory in group.trajectories[:1]:
         yield f"  trajectory 1 of {len(group.trajectories)}: {ending(trajectory)}"
         if group.rewards_G[1:]:

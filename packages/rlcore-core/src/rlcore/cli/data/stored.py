@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import chain, groupby, islice
 from pathlib import Path
 
-from rlcore.cli.data.rows import Shown, ShownImages, conversation, ending, fields_of, reward_text
+from rlcore.cli.data.rows import Shown, ShownImages, conversation, ending, fields_of, group_lines, reward_text
 from rlcore.cli.data.token_table import token_lines
 from rlcore.cli.data.where import Where, column_of, names_of
 from rlcore.cli.output import print_json, printable
@@ -19,7 +19,7 @@ from rlcore.errors import DataError
 from rlcore.runs.index import Row
 from rlcore.runs.reading import Found, Rollouts, is_unfinished
 from rlcore.runs.records import blobs_of, purpose_and_step
-from rlcore.types import Group, RewardResult
+from rlcore.types import RewardResult
 
 NARROWEST = 36
 """Width of a column of siblings in characters; more siblings follow below."""
@@ -144,20 +144,8 @@ def _print(chosen: Sequence[Found], selection: Selection, pictures: ShownImages,
         groups = [next(rows) for _, rows in groupby(chosen, key=lambda one: (one.row["step"], one.row["group"]))]
         for number, one in enumerate(groups[: selection.count], start=1):
             say(*([] if number == 1 else [""]), f"row {number}")
-            put(_group(one.row, one.read()))
-
-
-def _group(row: Row, group: Group) -> Iterator[str | Shown]:
-    """A group with its first trajectory."""
-    yield f"  task {printable(group.task.id)}"
-    yield from fields_of(group.task)
-    if fate := fate_of(row):
-        yield f"  group {row['group']} {fate}"
-    for trajectory in group.trajectories[:1]:
-        yield f"  trajectory 1 of {len(group.trajectories)}: {ending(trajectory)}"
-        if group.rewards_G[1:]:
-            yield f"  rewards of the other trajectories: {', '.join(map(reward_text, group.rewards_G[1:]))}"
-        yield from conversation(trajectory)
+            fate = fate_of(one.row)
+            put(group_lines(one.read(), f"group {one.row['group']} {fate}" if fate else ""))
 
 
 def _header(one: Found) -> Iterator[str]:
