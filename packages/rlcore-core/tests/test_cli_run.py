@@ -352,7 +352,7 @@ def test_data_list_prepare_and_show(rlcore: Call) -> None:
     assert "row 2\n  id: train-1\n" in rlcore("data", "show", "toy", "-n", "2").out
     rlcore("run", "-p", "toy", "name=mine")
     shown = rlcore("data", "show", "runs/mine/rollouts/train-000001.jsonl.gz", "-n", "1").out
-    assert "trajectory 1 of 2: done, 2 tokens, reward 0\n  rewards of the other trajectories: 1\n" in shown
+    assert "trajectory 1 of 2: done, 2 tokens (1 sampled), reward 0\n  rewards of the other trajectories: 1\n" in shown
     assert "assistant: hi" in shown
     newest = rlcore("data", "show", "runs/mine", "-n", "1").out
     assert newest.startswith("runs/mine/rollouts/")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from pictured_groups import groups as pictured
-from rlcore.cli.data.rows import conversation
+from rlcore.cli.data.rows import conversation, ending
 from rlcore.cli.data.where import Where
 from rlcore.errors import DataError, UserError
 from rlcore.runs.evidence import read_tokens, write_tokens
@@ -19,7 +19,19 @@ from rlcore.runs.index import Unfinished, read_index, read_unfinished, write_rec
 from rlcore.runs.reading import Rollouts
 from rlcore.runs.records import read_groups
 from rlcore.runs.superseded import supersede
-from rlcore.types import Group, Logprobs, Message, NumberArray, Segment, Task, Timing, Trajectory, Turn, to_json
+from rlcore.types import (
+    Group,
+    Logprobs,
+    Message,
+    NumberArray,
+    Segment,
+    Task,
+    Timing,
+    ToolCall,
+    Trajectory,
+    Turn,
+    to_json,
+)
 
 Call = Callable[..., Any]
 
@@ -306,3 +318,16 @@ def test_decisions_of_a_robot_are_readable() -> None:
     )
     assert len(lines) == 25
     assert lines[12] == "    … 6 decisions …"
+
+
+def test_calls_that_cannot_be_parsed_are_shown_as_written() -> None:
+    turns = [
+        Turn(kind="policy", start=start, end=start + 2, messages=(Message(role="assistant", tool_calls=(call,)),))
+        for start, call in ((0, ToolCall(name="add", arguments={})), (2, ToolCall(name="add", error="no JSON")))
+    ]
+    segment = Segment(token_ids=[1, 2, 3, 4], loss_mask=[True] * 4, logprobs=[0.0] * 4, turns=tuple(turns))  # type: ignore[arg-type]
+    one = Trajectory(task_id="t", sibling=0, segments=(segment,))
+    lines = ["    assistant: → add({})", "    assistant: → add(no JSON)", "      as written: <add>\\n[3, 4]"]
+    assert list(conversation(one, decode=lambda ids: f"<add>\n{ids}")) == lines
+    assert list(conversation(one)) == lines[:2]
+    assert "4 tokens (4 sampled)" in ending(one)

@@ -126,7 +126,9 @@ def test_written_records_differ_only_in_their_results(rlcore: Run, run: Path) ->
     shown = rlcore("data", "show", "deep/again")
     assert shown.status == 0, shown.err
     assert "rescored-train-000003.jsonl.gz" in shown.out
-    assert "trajectory 1 of 2: done, 2 tokens, reward 1\n  rewards of the other trajectories: 1\n" in shown.out
+    assert (
+        "trajectory 1 of 2: done, 2 tokens (1 sampled), reward 1\n  rewards of the other trajectories: 1\n" in shown.out
+    )
 
 
 def test_every_step_has_its_own_row(rlcore: Run, run: Path) -> None:

@@ -206,9 +206,10 @@ def show(
 
     The images of a file are written to the folder FILE.images; those of a run are files in its folder media/.
 
-    The columns of a trajectory are step, group, sibling, task, environment, reward, stop, failure, tokens, turns; mean
-    and spread of the rewards of its group; fate (kept, dropped, carried), why, excluded, trained_step, staleness;
-    temperature, seed; and the ids of rewards and the names of its metrics, as in metrics["tool_errors"].
+    The columns of a trajectory are step, group, sibling, task, environment, reward, stop, failure, tokens (that were
+    sampled), turns; mean and spread of the rewards of its group; fate (kept, dropped, carried), why, excluded,
+    trained_step, staleness; temperature, seed; and the ids of rewards and the names of its metrics, as in
+    metrics["tool_errors"].
     """
     path = Path(source).expanduser()
     files = files_of_data(source, path, split)

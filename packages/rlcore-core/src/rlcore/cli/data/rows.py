@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rlcore.atomic_files import told
+from rlcore.cli.data.decoding import Decode
 from rlcore.cli.output import excerpt, printable
 from rlcore.console.terminal import say
 from rlcore.console.wording import counted
@@ -28,6 +29,8 @@ from rlcore.types.arrays import FORMATS
 
 SUFFIXES = {"JPEG": ".jpg", "WEBP": ".webp", "BMP": ".bmp", "GIF": ".gif", "TIFF": ".tiff"}
 
+LONGEST_ANSWER = 600
+"""Characters of an answer that are shown as the model wrote it."""
 LONGEST_FIELD = 160
 """Characters of a field of a task that are shown."""
 MOST_STATES, MOST_NUMBERS = 24, 10
@@ -178,7 +181,7 @@ def _group_lines(row: Mapping[str, Any]) -> Iterator[str | Shown]:
     yield from group_lines(group)
 
 
-def group_lines(group: Group, fate: str = "") -> Iterator[str | Shown]:
+def group_lines(group: Group, fate: str = "", decode: Decode | None = None) -> Iterator[str | Shown]:
     """The task of a group, what became of the group if that is known, and its first trajectory."""
     yield f"  task {printable(group.task.id)}"
     yield from fields_of(group.task)
@@ -188,7 +191,7 @@ def group_lines(group: Group, fate: str = "") -> Iterator[str | Shown]:
         yield f"  trajectory 1 of {len(group.trajectories)}: {ending(trajectory)}"
         if group.rewards_G[1:]:
             yield f"  rewards of the other trajectories: {', '.join(map(reward_text, group.rewards_G[1:]))}"
-        yield from conversation(trajectory)
+        yield from conversation(trajectory, decode)
 
 
 def fields_of(task: Task) -> Iterator[str]:
@@ -203,18 +206,26 @@ def ending(trajectory: Trajectory) -> str:
     metrics = trajectory.metrics
     reported = metrics.get("prompt_tokens", 0) + metrics.get("completion_tokens", 0)  # by an endpoint
     reported = int(reported) if math.isfinite(reported) else 0
-    tokens = counted(sum(map(len, trajectory.segments)) or reported, "token")
-    return f"{trajectory.stop}, {tokens}, reward {reward_text(trajectory.reward)}"
+    of_policy = any(segment.arrays for segment in trajectory.segments)
+    length = counted(sum(map(len, trajectory.segments)) or reported, "decision" if of_policy else "token")
+    sampled = f" ({trajectory.sampled_tokens} sampled)" if trajectory.sampled_tokens and not of_policy else ""
+    return f"{trajectory.stop}, {length}{sampled}, reward {reward_text(trajectory.reward)}"
 
 
-def conversation(trajectory: Trajectory) -> Iterator[str | Shown]:
-    """The messages of a trajectory, or the states and actions of a robot, and its failure."""
+def conversation(trajectory: Trajectory, decode: Decode | None = None) -> Iterator[str | Shown]:
+    """The messages of a trajectory, or the states and actions of a robot, and its failure.
+
+    With a decoder, an answer whose tool calls cannot be parsed is also shown as the model wrote it.
+    """
     for number, segment in enumerate(trajectory.segments):
         if number:
             yield f"    (context rewritten to {counted(len(segment.context), 'message')})"
         yield from states(segment)
         for turn in segment.turns:
             yield from (line for message in turn.messages for line in _message_lines(to_json(message)))
+            if decode is not None and any(call.error for message in turn.messages for call in message.tool_calls):
+                written = decode(list(segment.token_ids[turn.start : turn.end]))
+                yield f"      as written: {printable(written, LONGEST_ANSWER)}"
     if trajectory.failure is not None:
         yield f"  failure: {printable(str(trajectory.failure))}"
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import chain, groupby, islice
 from pathlib import Path
 
+from rlcore.cli.data.decoding import Decode, decoder_of
 from rlcore.cli.data.rows import Shown, ShownImages, conversation, ending, fields_of, group_lines, reward_text
 from rlcore.cli.data.token_table import token_lines
 from rlcore.cli.data.where import Where, column_of, names_of
@@ -122,7 +123,7 @@ def _ordered(found: list[Found], order: str | None) -> list[Found]:
 
 def _print(chosen: Sequence[Found], selection: Selection, pictures: ShownImages, files: Sequence[Path]) -> None:
     """Print groups or trajectories in full."""
-    blobs = blobs_of(files[0])
+    blobs, decode = blobs_of(files[0]), decoder_of(files[0])
 
     def put(lines: Iterator[str | Shown]) -> None:
         for line in lines:
@@ -134,18 +135,18 @@ def _print(chosen: Sequence[Found], selection: Selection, pictures: ShownImages,
     if selection.view == "siblings":
         groups = [next(rows) for _, rows in groupby(chosen, key=lambda one: (one.row["step"], one.row["group"]))]
         for number, one in enumerate(groups[: selection.count]):
-            say(*([] if number == 0 else [""]), *_beside(one))
+            say(*([] if number == 0 else [""]), *_beside(one, decode))
     elif selection.asks:
         say(f"{len(chosen):,} matching trajectories" if len(chosen) != 1 else "1 matching trajectory")
         for one in chosen[: selection.count]:
             say("")
-            put(chain(_header(one), conversation(one.trajectory)))
+            put(chain(_header(one), conversation(one.trajectory, decode)))
     else:
         groups = [next(rows) for _, rows in groupby(chosen, key=lambda one: (one.row["step"], one.row["group"]))]
         for number, one in enumerate(groups[: selection.count], start=1):
             say(*([] if number == 1 else [""]), f"row {number}")
             fate = fate_of(one.row)
-            put(group_lines(one.read(), f"group {one.row['group']} {fate}" if fate else ""))
+            put(group_lines(one.read(), f"group {one.row['group']} {fate}" if fate else "", decode))
 
 
 def _header(one: Found) -> Iterator[str]:
@@ -214,13 +215,13 @@ def _cell(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else "-" if value is None else printable(str(value), 120)
 
 
-def _beside(one: Found) -> Iterator[str]:
+def _beside(one: Found, decode: Decode | None) -> Iterator[str]:
     """The siblings of a group beside each other, without the messages that all of them begin with."""
     group = one.read()
     place = f"{one.row['purpose']} step {one.row['step']}, group {one.row['group']}, task {printable(group.task.id)}"
     yield f"{place} {fate_of(one.row)}".rstrip()
     yield from fields_of(group.task)
-    talks = [[_line(line) for line in conversation(trajectory)] for trajectory in group.trajectories]
+    talks = [[_line(line) for line in conversation(trajectory, decode)] for trajectory in group.trajectories]
     shared = 0
     while all(len(talk) > shared for talk in talks) and len({talk[shared] for talk in talks}) == 1:
         shared += 1

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
+from rlcore.cli.data.decoding import Decode, decoder_of
 from rlcore.console.escaping import printable
 from rlcore.errors import DataError, UserError, did_you_mean
-from rlcore.runs.directory import config_layer
 from rlcore.runs.evidence import Tokens, ratio
 from rlcore.runs.reading import Found, Rollouts
 from rlcore.runs.records import purpose_and_step
@@ -41,7 +39,7 @@ def token_lines(
     trained = [one for one in chosen if one.row["purpose"] == "train"]
     by_place = {(one.row["step"], one.row["group"], one.row["sibling"]): one for one in trained}
     files = [path for path in files if purpose_and_step(path)[0] == "train"] or files
-    text_of = _decoder(files[0])
+    decode = decoder_of(files[0])
     for path in files:
         tokens = rollouts.tokens(path)
         columns = [*tokens.names, "gap", *(["ratio"] if "log_ratio" in tokens.names else [])]
@@ -57,7 +55,7 @@ def token_lines(
         for value, one, segment, position, place in rows[:count]:
             others = ", ".join(f"{name} {tokens[name][place]:.4g}" for name in tokens.names)
             where = f"step {one.row['step']}, group {one.row['group']}, sibling {one.row['sibling']}"
-            yield f"  {value:10.4g}  {where}, token {position}: {_around(segment, position, text_of)}"
+            yield f"  {value:10.4g}  {where}, token {position}: {_around(segment, position, decode)}"
             yield f"{'':14}{others}"
 
 
@@ -82,30 +80,12 @@ def _rows(
                 yield ratio(value) if column == "ratio" else value, one, segment, position, number
 
 
-def _around(segment: Segment, position: int, text_of: Callable[[list[int]], str] | None) -> str:
+def _around(segment: Segment, position: int, decode: Decode | None) -> str:
     ids = segment.token_ids
-    if text_of is None:
+    if decode is None:
         return f"id {ids[position]}"
     before, after = ids[max(0, position - AROUND) : position], ids[position + 1 : position + 1 + AROUND]
-    return printable(f"…{text_of(before.tolist())}»{text_of([ids[position]])}«{text_of(after.tolist())}…")
-
-
-def _decoder(path: Path) -> Callable[[list[int]], str] | None:
-    """The decoder of the model of a run; None if its tokenizer is not here."""
-    run = path.parent.parent
-    folders = [*sorted((run / "checkpoints").glob("[0-9]*/model")), run / "model"]
-    with suppress(ImportError, OSError, ValueError, KeyError, TypeError):
-        folders.append(Path(str(config_layer(run).tree["model"]["path"])).expanduser())
-    file = next((folder / "tokenizer.json" for folder in folders if (folder / "tokenizer.json").is_file()), None)
-    if file is None:
-        return None
-    try:
-        from tokenizers import Tokenizer
-
-        tokenizer: Any = Tokenizer.from_file(str(file))
-    except Exception:  # a damaged tokenizer only costs the text
-        return None
-    return lambda ids: str(tokenizer.decode(ids, skip_special_tokens=False))
+    return printable(f"…{decode(before.tolist())}»{decode([ids[position]])}«{decode(after.tolist())}…")
 
 
 __all__ = ["token_lines"]
