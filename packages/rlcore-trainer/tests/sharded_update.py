@@ -17,6 +17,7 @@ from rlcore_trainer.algorithms.config import AlgorithmConfig
 from rlcore_trainer.algorithms.configured import configured
 from rlcore_trainer.batching.packing import TrainingSequence
 from rlcore_trainer.config import PolicyGradientConfig
+from rlcore_trainer.distributed.adamw import AdamW
 from rlcore_trainer.distributed.config import FullyShardedConfig, SingleProcessConfig
 from rlcore_trainer.distributed.ranks import Ranks
 from rlcore_trainer.distributed.strategies.data_parallel import SummedGradients
@@ -43,6 +44,7 @@ CASES: Mapping[str, Mapping[str, Any]] = {
     "copy": {"critic": "copy"},
     "adapter": {"lora": True},
     "plain": {"forward": PlainForward(), "lengths": [5, 5, 5]},
+    "half": {"dtype": torch.bfloat16},
     "idle": {"lengths": [3]},
 }
 """In the last one, a process has nothing to compute. In the others they have different numbers of micro-batches."""
@@ -62,16 +64,18 @@ class Recording:
         return made
 
     def backward(self, loss: torch.Tensor) -> None:
-        loss.backward()  # type: ignore[no-untyped-call]
+        self.real.backward(loss)  # type: ignore[attr-defined]
 
     def step(self, *_: Any) -> tuple[float, bool]:
-        if isinstance(real := self.real, SummedGradients):  # type: ignore[attr-defined]
+        real: AdamW = self.real  # type: ignore[attr-defined]
+        if isinstance(real, SummedGradients):
             real._sum_gradients()
-        for name, parameter in self.model.named_parameters():  # type: ignore[attr-defined]
-            if (found := parameter.grad) is not None:
+        trained = [name for name, one in self.model.named_parameters() if one.requires_grad]  # type: ignore[attr-defined]
+        for name, master in zip(trained, real._masters, strict=True):
+            if (found := master.grad) is not None:
                 whole = found.full_tensor() if isinstance(found, DTensor) else found
                 self.gradients[f"{type(self.model).__name__}.{name}"] = whole.clone()  # type: ignore[attr-defined]
-            parameter.grad = None
+            master.grad = None
         return 0.0, True
 
 
@@ -93,7 +97,8 @@ def computed(case: Mapping[str, Any], distributing: Strategy) -> dict[str, Any]:
     sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4}
     model = Qwen2ForCausalLM(
         Qwen2Config(vocab_size=32, num_key_value_heads=2, tie_word_embeddings=True, **sizes)  # type: ignore[arg-type]
-    ).eval()
+    )
+    model = model.eval().to(case.get("dtype"))
     if case.get("lora"):
         attach(model, LoraTable(rank=2), base=Path(sys.argv[1]), seed=0)
         for name, parameter in model.named_parameters():

@@ -978,9 +978,18 @@ def test_half_precision_weights_accumulate_small_updates() -> None:
     torch.nn.init.ones_(layer.weight)
     optimisation = AdamW(layer, betas=(0.9, 0.999), weight_decay=0.0)
     for _ in range(100):
-        layer.weight.grad = torch.ones_like(layer.weight)
+        optimisation.backward(layer.weight.sum())
         optimisation.step(1e-4, 1e9)
     torch.testing.assert_close(layer.weight.float(), torch.full((4, 4), 0.99), rtol=0, atol=0.004)
+
+
+def test_half_precision_gradients_are_summed_in_float32() -> None:
+    """The gradients of micro-batches almost cancel, and 100 and 0.25 have no sum in bfloat16."""
+    layer = torch.nn.Linear(4, 4, bias=False).bfloat16()
+    optimisation = AdamW(layer, betas=(0.9, 0.999), weight_decay=0.0)
+    for gradient in (100.0, 0.25, -100.0):
+        optimisation.backward(gradient * layer.weight.sum())
+    assert optimisation.step(0.0, 1e9) == (pytest.approx(1.0), True)
 
 
 @pytest.mark.parametrize("trainer", [{}, {"updates_per_rollout": 2, "epochs": 2}, {"max_tokens_per_batch": 16}])

@@ -6,8 +6,8 @@ the inputs of frozen layers are not stored. In a vision-language model, half of 
 to be visual, and their patches are counted alike for the vision tower.
 
 At the end of a forward pass all activations are stored. The gradients of all weights exist only from the second
-micro-batch of an update on: in the first, they replace the activations one layer after another. The optimiser's step
-then needs the gradients in float32.
+micro-batch of an update on: in the first, they replace the activations one layer after another. Gradients are summed
+in float32.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 MOMENTS = 8
 """Bytes of AdamW's two moments of one weight."""
 MASTER = 4
-"""Bytes of the float32 copy of a trained weight in reduced precision, and of its gradient during a step."""
+"""Bytes of the float32 copy of a trained weight in reduced precision, and of its gradient."""
 NF4 = 0.57
 """Bytes of a weight in 4 bits with its scales."""
 CPU_LOGITS, GPU_LOGITS = 2**26 + 2**23, 3 * 2**29
@@ -88,14 +88,14 @@ def memory_of(run: RunSession, model: ModelOnDevice, tokens: ExpectedTokens) -> 
 
     phases = {
         "first micro-batch": computed(tokens.first),
-        "further micro-batches": {"gradients": trained * size // count, **computed(tokens.further)},
-        "optimiser step": {"gradients": trained * max(MASTER, size) // count},
+        "further micro-batches": {"gradients": trained * max(MASTER, size) // count, **computed(tokens.further)},
     }
     if isinstance(algorithm, AlgorithmConfig) and algorithm.kl.coefficient and not lora.wanted:
         parts["reference"] = shape.parameters * size // count
     if isinstance(critic, CriticConfig) and critic.model not in (None, "head"):
         parts["critic"] = shape.parameters * (size + MOMENTS + master) // count
-        phases["update of the critic"] = {"gradients": shape.parameters * size // count, **computed(tokens.further)}
+        summed = shape.parameters * max(MASTER, size) // count
+        phases["update of the critic"] = {"gradients": summed, **computed(tokens.further)}
     stored = still * size * (not lora.wanted) + trained * (size + MOMENTS + master)
     return MemoryNeeds(parts=parts, phases=phases, checkpoint=stored)
 

@@ -67,16 +67,15 @@ class SummedGradients(AdamW):
     @torch.no_grad()
     def _sum_gradients(self) -> None:
         """Sum gradients over processes. As in one process, a parameter without any gradient keeps none."""
-        there_P = torch.tensor([parameter.grad is not None for parameter in self._live], dtype=torch.int32)
+        there_P = torch.tensor([parameter.grad is not None for parameter in self._masters], dtype=torch.int32)
         self._processes.add(there_P)
-        wanted = [parameter for parameter, count in zip(self._live, there_P.tolist(), strict=True) if count]
+        wanted = [parameter for parameter, count in zip(self._masters, there_P.tolist(), strict=True) if count]
         for bucket in _buckets(wanted):
-            dtype = torch.promote_types(bucket[0].dtype, torch.float32)  # a sum in half precision would lose digits
             gradients = [torch.zeros_like(one) if one.grad is None else one.grad for one in bucket]
-            flat = torch.cat([gradient.reshape(-1).to(dtype) for gradient in gradients])
+            flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
             self._processes.add(flat)
             for one, summed in zip(bucket, torch.split(flat, [one.numel() for one in bucket]), strict=True):
-                one.grad = summed.view_as(one).to(one.dtype)
+                one.grad = summed.view_as(one)
 
 
 def _buckets(parameters: Sequence[Tensor]) -> Iterator[list[Tensor]]:
