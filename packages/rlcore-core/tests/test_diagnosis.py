@@ -40,21 +40,26 @@ USUAL = {"updates": 1, "learning_rate": 1e-3, "gradient_norm": 1.0, "reward/mean
 }
 CUT = {"stop/done": 5, "stop/length": 5}
 WARM: Tree = {"warmup": {"steps": 8}}
+RISING: Tree = {"trainer": {"learning_rate": 1e-3, "lr_warmup_steps": 9, "steps": 9}}
+RARE: Tree = {"accuracy": 0.01, "groups/equal": 0.8}
 TURNS: Tree = {"environment": {"max_turns": 2}}
 LOSS = {"reward/mean": None, "accuracy": None, "groups/equal": None}
 CASES: list[tuple[str, Tree, Tree, Tree, Tree]] = [
     ("learning-rate-tiny", {}, {}, {"learning_rate": 9e-11}, {"learning_rate": 1e-10}),
+    ("rate-warms-up", RISING, {}, {"learning_rate": 1.9e-5}, {"learning_rate": 2e-5}),
     ("no-gradient", {}, {}, {"gradient_norm": 0}, {"gradient_norm": 1e-9}),
     ("no-gradient", {}, {}, {"gradient_norm": 0, "advantage/std": 1}, {"gradient_norm": 0, "advantage/std": 0}),
     ("rewards-zero", {}, {}, {"reward/mean": 0, "groups/equal": 1}, {"reward/mean": 0, "groups/equal": 0.9}),
     ("rewards-zero", {}, {}, {"reward/mean": 0, "groups/equal": None, "accuracy": 0}, {"reward/mean": 0.01}),
     ("rewards-rare", {}, {}, {"accuracy": 0.05, "groups/equal": 0.8}, {"accuracy": 0.06, "groups/equal": 0.8}),
     ("rewards-rare", {}, {}, {"accuracy": 0.01, "groups/equal": 0.8}, {"accuracy": 0.01, "groups/equal": 0.7}),
+    ("rewards-rare", {}, {}, {"accuracy": 0, "groups/equal": 0.9}, {"accuracy": 0, "groups/equal": 1}),
+    ("rewards-rare", {}, {}, RARE, {**RARE, "reward/mean": 0}),
     ("rewards-maximal", {}, {}, {"accuracy": 1, "groups/equal": 1}, {"accuracy": 0.99, "groups/equal": 1}),
     ("rewards-maximal", {}, {}, {"accuracy": 1, "groups/equal": 1}, {"accuracy": 1, "groups/equal": 0.9}),
     ("groups-equal", {}, {}, {"groups/equal": 1}, {"groups/equal": 0.99}),
     ("siblings-equal", {}, {}, {"groups/same_answers": 0.9}, {"groups/same_answers": 0.89}),
-    ("rewards-contradict", {}, {}, {"groups/contradictory": 0.2}, {"groups/contradictory": 0.19}),
+    ("rewards-contradict", {}, {}, {"groups/contradictory": 0.02}, {"groups/contradictory": 0.019}),
     ("not-scored", {}, {}, {"not_scored": 2}, {"not_scored": 1.9}),
     ("cut-by-turn", {}, {}, {"length/turn": 5}, {"length/turn": 4.9}),
     ("cut-by-context", {}, {}, {"length/context": 5}, {"length/context": 4.9}),
@@ -150,6 +155,10 @@ def test_a_rule_holds_from_its_border(rule: str, config: Tree, first: Tree, hold
 def test_rules_of_the_configuration() -> None:
     assert held("rewards-shuffled", {"algorithm": {"shuffle_rewards": True}}, {}, {})
     assert held("rewards-shuffled", {"algorithm": {"shuffle_rewards": False}}, {}, {}) is None
+    assert held("weights-negative", {"reward": [{"weight": -1}, {"weight": 0}]}, {}, {})
+    assert held("weights-negative", {"reward": [{"weight": -1}, {"id": "other"}]}, {}, {}) is None
+    short = {"trainer": {**RISING["trainer"], "lr_warmup_steps": 8}}
+    assert held("rate-warms-up", short, {}, {"learning_rate": 1e-6}) is None
 
 
 def test_the_evaluation_falls_while_training_improves() -> None:
@@ -164,7 +173,8 @@ def test_the_evaluation_falls_while_training_improves() -> None:
 
 
 def test_every_rule_is_tested_and_in_the_guide() -> None:
-    tested = {case[0] for case in CASES} | {"rewards-shuffled", "evaluation-falls"}
+    tested = {case[0] for case in CASES} | {"rewards-shuffled", "evaluation-falls", "weights-negative"}
+    tested.add("turn-rewards-missing")
     assert {spec.id for spec in RULES} == tested
     assert all(spec.guide == f"{GUIDE}#{spec.id}" and spec.summary and spec.fix and spec.metrics for spec in RULES)
 
@@ -227,6 +237,21 @@ def test_a_finding_shows_the_first_example(
         write_groups(run / "rollouts" / f"train-{step:06d}.jsonl.gz", [group])
     found = {one.rule: one for one in diagnose(run).found}
     assert shown in found[rule].text
+
+
+@pytest.mark.parametrize(("reward", "found"), [(None, "turn-rewards-missing"), (0.5, "groups-equal")])
+def test_rewards_of_turns_are_missing(tmp_path: Path, reward: float | None, found: str) -> None:
+    """The groups of a run that trains on the rewards of turns alone look equal if no turn has one."""
+    config = '[algorithm]\nturn_rewards = "only"\n'
+    run = run_with(tmp_path / "run", [row(step, {"groups/equal": 1}) for step in (1, 2, 3)], config)
+    turns = (Turn(kind="policy", start=0, end=1, messages=(), reward=reward),)
+    segment = Segment(token_ids=[1], loss_mask=[True], logprobs=[0.0], turns=turns)  # type: ignore[arg-type]
+    group = Group(
+        task=Task(id="1", messages=()), trajectories=(Trajectory(task_id="1", sibling=0, segments=(segment,)),)
+    )
+    for step in (1, 2, 3):
+        write_groups(run / "rollouts" / f"train-{step:06d}.jsonl.gz", [group])
+    assert [one.rule for one in diagnose(run).found] == [found]
 
 
 def test_damaged_files_of_a_run_are_left_out(tmp_path: Path) -> None:

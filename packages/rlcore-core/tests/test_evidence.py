@@ -331,3 +331,13 @@ def test_calls_that_cannot_be_parsed_are_shown_as_written() -> None:
     assert list(conversation(one, decode=lambda ids: f"<add>\n{ids}")) == lines
     assert list(conversation(one)) == lines[:2]
     assert "4 tokens (4 sampled)" in ending(one)
+
+
+@pytest.mark.parametrize(("text", "found"), [("ADD", True), ('"x": 12', True), ("13", False)])
+def test_a_text_is_found_in_tool_calls(run: Path, rlcore: Call, toy: Any, text: str, found: bool) -> None:
+    message = Message(role="assistant", tool_calls=(ToolCall(name="add", arguments={"x": 12}),))
+    turn = Turn(kind="policy", start=0, end=1, messages=(message,))
+    segment = Segment(token_ids=[1], loss_mask=[True], logprobs=[0.0], turns=(turn,))  # type: ignore[arg-type]
+    one = Trajectory(task_id="t", sibling=0, segments=(segment,), reward=1.0)
+    write_record(record(run), [Group(task=Task(id="t", messages=()), trajectories=(one,))])
+    assert ("1 matching trajectory" in rlcore("data", "show", run, "--text", text).out) is found

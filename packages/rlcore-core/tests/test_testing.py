@@ -225,6 +225,24 @@ def shared_state() -> type[Quiz]:
     return Shared
 
 
+def shared_answer() -> type[Quiz]:
+    """Its methods do not wait, so one episode would end before the next begins, if episodes did not take turns."""
+
+    class Shared(Quiz):
+        answer: ClassVar[str] = ""
+
+        def reset(self, task: Task, *, seed: int) -> Observation:  # type: ignore[override]
+            type(self).answer = task.fields["answer"]
+            return Observation(messages=task.messages, tools=(LOOK_UP,))
+
+        def step(self, action: Message) -> Step:  # type: ignore[override]
+            answers = tuple(Message(role="tool", content="found") for _ in action.tool_calls)
+            right = float(action.text == self.answer)
+            return Step(observation=Observation(messages=answers), reward=right, terminated=not answers)
+
+    return Shared
+
+
 def leaking_threads() -> type[Quiz]:
     class Leaking(Quiz):
         async def reset(self, task: Task, *, seed: int) -> Observation:
@@ -281,6 +299,7 @@ WRONG: list[tuple[type[Quiz], str]] = [
     (variant(close=failing_close), "close before the reset raises OSError"),
     (close_after_reset(), "close before the reset raises AttributeError"),
     (shared_state(), "they share state"),
+    (shared_answer(), "they share state"),
     (leaking_threads(), "8 threads"),
     (leaking_files(), "8 open files"),
     (leaking_tasks(), "8 asyncio tasks"),

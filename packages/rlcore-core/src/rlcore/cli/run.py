@@ -133,6 +133,6 @@ def _last_lines(job: RunSession, *, finished: bool) -> None:
         own = bool(job.environments) and all(environment.rewards for environment in job.environments)
         following = f"rlcore eval {checkpoint}" if own else f"rlcore eval -p PLUGIN model={checkpoint}"
         if untrained:
-            following = f"rlcore data show {path}"
+            following = f"rlcore data show {path} --purpose train"
         job.say(as_typed(f"next      {following}"))
     job.say(*untrained)

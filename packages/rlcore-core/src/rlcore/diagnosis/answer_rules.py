@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rlcore.diagnosis.evidence import Evidence
 from rlcore.episodes.answers import missed_calls, written_calls
@@ -24,9 +24,12 @@ def rewards_zero(run: Evidence) -> str | None:
 
 
 def rewards_rare(run: Evidence) -> str | None:
-    """In five steps in a row, at most 5 % of the trajectories succeed, and 80 % of the groups have equal rewards."""
-    solved, equal = run.recent("accuracy", 5), run.recent("groups/equal", 5)
-    held = solved and equal and 0.0 < max(solved) <= 0.05 and min(equal) >= 0.8
+    """In five steps in a row, at most 5 % of the trajectories succeed, and 80 % of the groups have equal rewards.
+
+    The last one has a reward, since `rewards_zero` is about steps without any.
+    """
+    solved, equal, rewards = run.recent("accuracy", 5), run.recent("groups/equal", 5), run.recent("reward/mean", 1)
+    held = solved and equal and rewards and rewards[0] and max(solved) <= 0.05 and 0.8 <= min(equal) < 1.0
     return f"accuracy {solved[-1]:.3g}, {equal[-1]:.0%} of the groups in step {run.step}" if held else None
 
 
@@ -39,9 +42,26 @@ def rewards_maximal(run: Evidence) -> str | None:
 
 def groups_equal(run: Evidence) -> str | None:
     """In three steps in a row, the rewards of all groups are equal, and neither 0 nor all successes."""
+    if turn_rewards_missing(run) is not None:
+        return None
     equal, rewards = run.recent("groups/equal", STEPS), run.recent("reward/mean", STEPS)
     solved = max(run.recent("accuracy", STEPS) or [0.0])
     return f"steps {_span(run)}" if equal and min(equal) == 1.0 and any(rewards) and solved < 1.0 else None
+
+
+def turn_rewards_missing(run: Evidence) -> str | None:
+    """The run trains on the rewards of turns alone, and no turn has one."""
+    if run.setting("algorithm.turn_rewards") != "only":
+        return None
+    rewards = [one.turn_reward for one in run.trajectories()]
+    return f"step {run.step}" if rewards and not any(one is not None for one in rewards) else None
+
+
+def weights_negative(run: Evidence) -> str | None:
+    """No reward has a positive weight."""
+    weights = [table.get("weight", 1.0) for table in run.config.get("reward") or () if isinstance(table, Mapping)]
+    held = run.rows and weights and all(isinstance(one, (int, float)) and one <= 0 for one in weights)
+    return ", ".join(f"reward.{place}.weight={one:g}" for place, one in enumerate(weights)) if held else None
 
 
 def siblings_equal(run: Evidence) -> str | None:
@@ -55,9 +75,10 @@ def siblings_equal(run: Evidence) -> str | None:
 
 
 def rewards_contradict(run: Evidence) -> str | None:
-    """In a fifth of the groups of three steps in a row, the same tokens have different rewards."""
-    found = run.recent("groups/contradictory", STEPS)
-    return f"in {min(found):.0%} or more of the groups" if found and min(found) >= 0.2 else None
+    """In three of five steps, and in 2 % of their groups, the same tokens have different rewards."""
+    shares = [row.get("groups/contradictory", 0.0) for row in run.rows[-5:]]
+    held = sum(share > 0 for share in shares) >= STEPS and sum(shares) / len(shares) >= 0.02
+    return f"in {sum(shares) / len(shares):.0%} of the groups of {len(shares)} steps" if held else None
 
 
 def rewards_shuffled(run: Evidence) -> str | None:

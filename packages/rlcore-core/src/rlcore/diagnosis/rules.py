@@ -29,6 +29,14 @@ RULES = (
         metrics="learning_rate",
     ),
     _rule(
+        "rate-warms-up",
+        "training_rules:rate_warms_up",
+        "the learning rate is far below its value in the whole run",
+        key="trainer.lr_warmup_steps",
+        fix="set it to a small part of trainer.steps",
+        metrics="learning_rate",
+    ),
+    _rule(
         "no-gradient",
         "training_rules:no_gradient",
         "the gradient is 0, so no weight changes",
@@ -41,15 +49,15 @@ RULES = (
         "answer_rules:rewards_zero",
         "all rewards are 0, so there is nothing to compare",
         key="reward",
-        fix="read answers with rlcore data show. If they are right, correct the reward or the labels in the data; if "
-        "they end early or make no sense, check the limits and the sampling in rollout and environment; else give "
-        "easier tasks, or raise warmup.steps",
+        fix="read answers with rlcore data show RUN --purpose train. If they are right, correct the labels in the data "
+        "or the reward, which rlcore data rescore compares with another; if they end early or make no sense, check the "
+        "limits and the sampling in rollout and environment; else give easier tasks, or raise warmup.steps",
         metrics="reward/mean groups/equal accuracy",
     ),
     _rule(
         "rewards-rare",
         "answer_rules:rewards_rare",
-        "almost all rewards are 0, so few groups have anything to compare",
+        "almost nothing succeeds, and in most groups all rewards are equal",
         key="data",
         fix="start with easier tasks or more demonstrations, or raise rollout.group_size",
         metrics="accuracy groups/equal",
@@ -71,6 +79,22 @@ RULES = (
         metrics="groups/equal reward/mean",
     ),
     _rule(
+        "turn-rewards-missing",
+        "answer_rules:turn_rewards_missing",
+        "training uses the rewards of turns alone, and no turn has one",
+        key="algorithm.turn_rewards",
+        fix="set it to none, or let the environment return Step(reward=...)",
+        metrics="groups/equal updates",
+    ),
+    _rule(
+        "weights-negative",
+        "answer_rules:weights_negative",
+        "no reward has a positive weight, so training makes answers worse",
+        key="reward.0.weight",
+        fix="give the reward for what the task asks a positive weight",
+        metrics="reward/mean",
+    ),
+    _rule(
         "siblings-equal",
         "answer_rules:siblings_equal",
         "the answers of each group are the same, so there is nothing to compare",
@@ -83,7 +107,8 @@ RULES = (
         "answer_rules:rewards_contradict",
         "equal answers to one task have different rewards",
         key="reward",
-        fix="make the reward depend on the answer alone: check the order of its results, and a judge's temperature",
+        fix="make the reward depend on the answer alone: check the order of its results, state that the episodes of an "
+        "environment share, and a judge's temperature",
         metrics="groups/contradictory",
     ),
     _rule(

@@ -13,6 +13,16 @@ def learning_rate_tiny(run: Evidence) -> str | None:
     return f"{rates[-1]:g} in step {run.step}" if rates and max(rates) < TINY_RATE else None
 
 
+def rate_warms_up(run: Evidence) -> str | None:
+    """After three steps, the rate is below 2 % of its value, which it reaches only after the last step."""
+    rates, wanted = run.recent("learning_rate", STEPS), run.setting("trainer.learning_rate")
+    rising, steps = run.setting("trainer.lr_warmup_steps"), run.setting("trainer.steps")
+    known = all(isinstance(one, (int, float)) for one in (wanted, rising, steps))
+    if not known or not rates or rising < steps or max(rates) >= 0.02 * wanted:
+        return None
+    return f"{rates[-1]:g} in step {run.step}, trainer.lr_warmup_steps={rising}, trainer.steps={steps}"
+
+
 def no_gradient(run: Evidence) -> str | None:
     """In two steps in a row there are updates and advantages that differ, but the norm of the gradient is 0."""
     norms, updates = run.recent("gradient_norm", 2), run.recent("updates", 2)

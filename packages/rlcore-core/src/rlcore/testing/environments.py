@@ -18,7 +18,7 @@ from rlcore.plugins.registry import Registry
 from rlcore.session.sandboxes import strongest
 from rlcore.specs import EnvironmentSpec
 from rlcore.testing.calling import DEADLINE_S, Findings, call, component, select_reward
-from rlcore.testing.episodes import Oracle, Stage, is_end, silence, then_silence
+from rlcore.testing.episodes import Oracle, Stage, is_end, outcome_of, silence, then_silence
 from rlcore.testing.hostile import hostile_actions, hostile_images
 from rlcore.testing.leaks import growth
 from rlcore.types import ImagePart, Message, Observation, SandboxLimits, Step, Task, from_json, media_hash, to_json
@@ -245,9 +245,10 @@ class _Checks:
             games = (play(task, played, rewards=rewards) for task, played in zip(tasks, actions, strict=True))
             for task, single, beside in zip(tasks, alone, await asyncio.gather(*games), strict=True):
                 self.expect(
-                    single.first == beside.first and single.ended == beside.ended,
-                    f"the first observation or the end of task {task.id!r} differs when {self.together} episodes run "
-                    "concurrently: they share state",
+                    single.first == beside.first
+                    and [outcome_of(step) for step in single.steps] == [outcome_of(step) for step in beside.steps],
+                    f"the first observation, the rewards or the end of task {task.id!r} differ when {self.together} "
+                    "episodes run concurrently: they share state",
                 )
                 for reward, value, other in zip(rewards, single.values, beside.values, strict=True):
                     self.expect(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -97,6 +98,7 @@ class Stage:
             expect_valid("reset", first, Observation, flaw_in_observation)
             messages, steps, ended = list(first.messages), [], False
             for action in actions:
+                await asyncio.sleep(0)  # concurrent episodes take turns, also those whose methods do not wait
                 step = await call(environment.step, action, threaded=self.blocking)
                 expect_valid("step", step, Step, flaw_in_step)
                 messages += [action, *step.observation.messages]
@@ -123,6 +125,11 @@ def then_silence(actions: Iterable[Message]) -> Iterable[Message]:
 def is_end(step: Step) -> bool:
     """Return whether no action may follow."""
     return step.terminated or step.truncated or step.stop is not None
+
+
+def outcome_of(step: Step) -> tuple[bool, float | None, Stop | None]:
+    """Return whether a step ends the episode, its reward and why it stopped."""
+    return is_end(step), step.reward, step.stop
 
 
 def stop_of(steps: Sequence[Step]) -> Stop:

@@ -169,7 +169,9 @@ _command(
 )
 @click.option("--where", metavar="CONDITION", help="Trajectories that meet a condition on their columns.")
 @click.option("--task", metavar="ID", help="Trajectories of a task.")
-@click.option("--text", metavar="TEXT", help="Trajectories with a message that contains a text, in any case.")
+@click.option(
+    "--text", metavar="TEXT", help="Trajectories with a message or a tool call that contains a text, in any case."
+)
 @click.option("--group", type=click.IntRange(0, MOST_ROWS), help="Trajectories of a group of a step.")
 @click.option(
     "--worst", "order", flag_value="worst", help="The lowest rewards first; with --tokens, the lowest numbers."

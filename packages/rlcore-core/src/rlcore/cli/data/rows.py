@@ -277,7 +277,7 @@ def _message_lines(message: Any) -> Iterator[str | Shown]:
     for part in content if isinstance(content, (list, tuple)) else [content or ""]:
         shown = _part(part)
         parts += [shown] if isinstance(shown, Shown) else [printable(line) for line in shown.splitlines()]
-    parts += [_call_line(call) for call in (calls if isinstance(calls, (list, tuple)) else (calls,))]
+    parts += [call_line(call) for call in (calls if isinstance(calls, (list, tuple)) else (calls,))]
     if parts:
         begin = f"    {printable(str(message.get('role', '?')))}:"
         yield begin if isinstance(parts[0], Shown) else f"{begin} {parts.pop(0)}"
@@ -296,7 +296,7 @@ def _part(part: Any) -> str | Shown:
     return json.dumps(part, ensure_ascii=False, default=value_text)
 
 
-def _call_line(call: Any) -> str:
+def call_line(call: Any) -> str:
     """A tool call, in rlcore's form or in that of the chat completions API."""
     inner = call.get("function", call) if isinstance(call, Mapping) else None
     if not isinstance(inner, Mapping):

@@ -10,7 +10,16 @@ from itertools import chain, groupby, islice
 from pathlib import Path
 
 from rlcore.cli.data.decoding import Decode, decoder_of
-from rlcore.cli.data.rows import Shown, ShownImages, conversation, ending, fields_of, group_lines, reward_text
+from rlcore.cli.data.rows import (
+    Shown,
+    ShownImages,
+    call_line,
+    conversation,
+    ending,
+    fields_of,
+    group_lines,
+    reward_text,
+)
 from rlcore.cli.data.token_table import token_lines
 from rlcore.cli.data.where import Where, column_of, names_of
 from rlcore.cli.output import print_json, printable
@@ -20,7 +29,7 @@ from rlcore.errors import DataError
 from rlcore.runs.index import Row
 from rlcore.runs.reading import Found, Rollouts, is_unfinished
 from rlcore.runs.records import blobs_of, purpose_and_step
-from rlcore.types import RewardResult
+from rlcore.types import RewardResult, to_json
 
 NARROWEST = 36
 """Width of a column of siblings in characters; more siblings follow below."""
@@ -109,7 +118,9 @@ def _matches(one: Found, selection: Selection) -> bool:
     if selection.text is None:
         return True
     wanted = selection.text.casefold()
-    return any(wanted in message.text.casefold() for message in one.trajectory.messages)
+    messages = one.trajectory.messages
+    texts = chain(*([one.text, *map(call_line, to_json(one)["tool_calls"])] for one in messages))
+    return any(wanted in text.casefold() for text in texts)
 
 
 def _ordered(found: list[Found], order: str | None) -> list[Found]:
