@@ -39,7 +39,7 @@ OF_SET = (1 / 2 + 1 / 3 + 1 / 3) / 3
 """The accuracy of a random element of a colour of `REWARDED`, for an agent that tells these colours from the others."""
 CLAIMED = OF_SET + 0.1
 """The accuracy that is claimed after reinforcement learning."""
-STEPS = tuple(f"step {step}" for step in (0, 50, 100, 150, 200, 250))
+STEPS = tuple(f"step {step}" for step in (0, 50, 100, 150))
 COLUMNS = (BEFORE, *STEPS, AFTER, WITHOUT_ELEMENTS, *(f"of {count}" for count in ELEMENTS))
 STARTS = ("| `-p ", "| aitw: ", "| mind2web: ")
 """How rows of the page begin."""
@@ -64,8 +64,9 @@ screens with exactly 2, 3 or 4 elements. A run that is not listed has not been c
 - The nearest training picture is the one with the smallest sum of squared differences of its pixels, among all
   pictures, since none has the same task, or among those whose task has the same colour. These show the target, so a
   comparison of where colours are suffices.
-- `mind2web` does not reach this yet: in a run of 119 steps, the accuracy rose from 0.25 to 0.75 on the screens of
-  training, and only to 0.29 on held-out screens. The policy learned the colours for each kind of element alone.
+- The tasks of a plugin have the same number of tokens. When those of `mind2web` had not, the accuracy rose to 0.73 in
+  training, and only to 0.36 on held-out screens: the policy learned the colours at each distance between task and
+  picture alone.
 
 Written by `uv run pytest -m proof tests/end_to_end/test_gui_learns.py`.
 """

@@ -32,10 +32,12 @@ from rlcore_trainer.learner.policy_learner import PolicyLearner, Update
 from rlcore_trainer.learner.trained_policy import TrainedPolicy
 from rlcore_trainer.policy.causal_lm import CausalLanguageModel
 from rlcore_trainer.policy.forward import PackedForward, PlainForward
+from test_vision_forward import mixed
 from token_trajectories import sequence
 from torch import nn
 from torch.distributed.tensor import DTensor
 from transformers import Qwen2Config, Qwen2ForCausalLM
+from vision_models import processor_of, vision_language_model
 
 CASES: Mapping[str, Mapping[str, Any]] = {
     "text": {},
@@ -45,9 +47,11 @@ CASES: Mapping[str, Mapping[str, Any]] = {
     "adapter": {"lora": True},
     "plain": {"forward": PlainForward(), "lengths": [5, 5, 5]},
     "half": {"dtype": torch.bfloat16},
+    "images": {"images": True, "tokens": 8},
     "idle": {"lengths": [3]},
 }
-"""In the last one, a process has nothing to compute. In the others they have different numbers of micro-batches."""
+"""In the last one, a process has nothing to compute. In the others they have different numbers of micro-batches, except
+for ``images``: one process has images and the other one has not, and the vision tower is trained."""
 
 
 class Recording:
@@ -95,19 +99,26 @@ def computed(case: Mapping[str, Any], distributing: Strategy) -> dict[str, Any]:
     """Return what an update computes, in the main process."""
     torch.manual_seed(0)
     sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4}
-    model = Qwen2ForCausalLM(
+    model: Any = Qwen2ForCausalLM(
         Qwen2Config(vocab_size=32, num_key_value_heads=2, tie_word_embeddings=True, **sizes)  # type: ignore[arg-type]
     )
     model = model.eval().to(case.get("dtype"))
+    given, forward, most = rows(case.get("lengths", [4, 7, 11, 5, 12])), case.get("forward"), case.get("tokens", 12)
+    if case.get("images"):
+        processor = processor_of("qwen2_5_vl")
+        model, forward = vision_language_model("qwen2_5_vl"), PackedForward(processor)
+        given = [
+            replace(one, advantage=(-1.0) ** i * (1 + i), weight=0.1) for i, one in enumerate(mixed(processor)[3:5])
+        ]
     if case.get("lora"):
         attach(model, LoraTable(rank=2), base=Path(sys.argv[1]), seed=0)
         for name, parameter in model.named_parameters():
             if "lora_B" in name:
                 nn.init.normal_(parameter)
-    policy = CausalLanguageModel(model, forward=case.get("forward", PackedForward()))
+    policy = CausalLanguageModel(model, forward=forward or PackedForward())
     processes = distributing.processes
     strategy: Any = Recording(distributing)
-    settings = PolicyGradientConfig(max_tokens_per_batch=12)
+    settings = PolicyGradientConfig(max_tokens_per_batch=most)
     if case.get("critic") == "copy":
         folder = Path(sys.argv[2])
         if processes.rank.index == 0:
@@ -129,7 +140,7 @@ def computed(case: Mapping[str, Any], distributing: Strategy) -> dict[str, Any]:
         if not ranks.is_main:
             ranks.serve()
             return {}
-        learner, given = Learner(ranks, 12), rows(case.get("lengths", [4, 7, 11, 5, 12]))
+        learner = Learner(ranks, most)
         numbered = dict(enumerate(given))
         known = {"old": learner.logprobs(numbered, "policy")}
         if critic is not None:
@@ -157,6 +168,8 @@ def main() -> None:
     torch.set_num_threads(1)
     sharded = FullySharded(FullyShardedConfig())
     for name, case in CASES.items():
+        if len(sys.argv) > 3 and name not in sys.argv[3]:
+            continue
         found = computed(case, sharded)
         if sharded.processes.rank.index == 0:
             worst, where = largest_difference(found, computed(case, SingleProcess(SingleProcessConfig())))

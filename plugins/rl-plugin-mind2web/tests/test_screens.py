@@ -32,6 +32,13 @@ def test_only_the_cell_of_the_target_is_the_right_element(kind: str) -> None:
         assert found == [center == one.step.action.position for center in CENTERS]
 
 
+def test_tasks_have_the_same_number_of_words() -> None:
+    """A tiny model does not transfer colours between distances from the picture."""
+    tasks = [kind.instruction.format(color="red", value=value) for kind in KINDS.values() for value in kind.values]
+    assert len(tasks) == 12
+    assert {len(task.split()) for task in tasks} == {6}
+
+
 def test_labels_score_full_marks_and_guesses_are_answers() -> None:
     for demonstration, step in zip(data().conversations("train"), map(steps_of, data().tasks("train")), strict=True):
         assert action_reward.score(demonstration.messages[-1].text, step[0]).value == 1.0

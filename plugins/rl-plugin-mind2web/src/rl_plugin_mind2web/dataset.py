@@ -21,16 +21,18 @@ KINDS = {
         ScreenKind(
             name="links",
             held_out="yellow",
-            instruction="click the {color} link",
+            instruction='click the {color} link to "{value}"',
             action=CLICK,
             summary="Clicked {color}.",
+            values=("news", "help", "shop", "blog"),
+            takes_value=False,
             size=(48, 32),
             paint=paint_link,
         ),
         ScreenKind(
             name="form",
             held_out="pink",
-            instruction='type "{value}" into the {color} field',
+            instruction='fill the {color} field with "{value}"',
             action=TYPE,
             summary="Filled {color}.",
             values=("oslo", "lima", "rome", "cairo"),
@@ -40,7 +42,7 @@ KINDS = {
         ScreenKind(
             name="menus",
             held_out="cyan",
-            instruction='select "{value}" in the {color} menu',
+            instruction='set the {color} menu to "{value}"',
             action=SELECT,
             summary="Set {color}.",
             values=("one", "two", "three", "four"),
@@ -49,7 +51,9 @@ KINDS = {
         ),
     )
 }
-"""By name."""
+"""By name. All tasks have the same number of tokens, because rotary positions are relative: a tiny model that learns a
+colour at one distance from the picture does not know it at another. With tasks of different lengths, the policy learned
+the colours of each kind alone: the accuracy rose to 0.73 in training, and to 0.36 on held-out screens."""
 
 
 class Data(DrawnDataset):

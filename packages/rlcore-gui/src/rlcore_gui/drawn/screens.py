@@ -61,7 +61,9 @@ class ScreenKind:
     summary: str
     """What the action did, with ``{color}``."""
     values: tuple[str, ...] = ()
-    """Values of the action; empty for an action without one."""
+    """What the task names besides the colour, usually the value of the action."""
+    takes_value: bool = True
+    """Whether the action has the value that the task names."""
     size: tuple[int, int]
     """Width and height of an element in pixels: at least a quarter of a cell, and less than a cell."""
     paint: Paint
@@ -95,7 +97,7 @@ class Screen:
     """In the order of their cells."""
     target: Element
     value: str | None
-    """Value of the action; None for an action without one."""
+    """The value that the task names; None if it names none."""
 
     @property
     def instruction(self) -> str:
@@ -104,7 +106,8 @@ class Screen:
 
     def action_at(self, position: Point) -> Action:
         """The action of the task at any position."""
-        return Action(name=self.kind.action, value=self.value, position=position)
+        value = self.value if self.kind.takes_value else None
+        return Action(name=self.kind.action, value=value, position=position)
 
 
 def center(cell: int) -> Point:

@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator, Set
 
 import torch
-from rlcore.errors import UserError
 from rlcore_models.sharded import is_sharded
 from rlcore_models.vision_encoder import OF_TOWER
 from torch import nn
@@ -33,31 +32,23 @@ class FullySharded(DataParallel):
     def shard(self, root: nn.Module) -> None:
         """Divide the parameters of a module, whose forward pass gathers them.
 
-        A vision tower stays whole, because a process gathers nothing for a micro-batch without images, for which the
-        others would wait.
-
-        Raises:
-            UserError: the vision tower is trained.
+        A vision tower is gathered with the other weights outside of the layers, always: for a micro-batch without
+        images, a process would gather none of its blocks, and the others would wait.
         """
         if not self.shards:
             return
         device = next(root.parameters()).device
         tower = {one for name, one in root.named_parameters() if re.fullmatch(OF_TOWER, name)}
-        if any(parameter.requires_grad for parameter in tower):
-            raise UserError(
-                "fsdp2 cannot train a vision tower",
-                where="strategy.id",
-                fix="set model.vision_tower=frozen, or strategy.id=ddp, in which each process has a copy",
-            )
         if self._mesh is None:
             self._mesh = init_device_mesh(device.type, (self.processes.rank.world_size,))
         precision = MixedPrecisionPolicy(reduce_dtype=torch.float32)  # a sum in half precision would lose digits
         for module in (*blocks(root, tower), root):
-            fully_shard(module, mesh=self._mesh, mp_policy=precision, ignored_params=tower)
+            fully_shard(module, mesh=self._mesh, mp_policy=precision)
             assert isinstance(module, FSDPModule)
             # Sums, as losses are normalised over the whole batch. Gloo has no sum with a factor.
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)
+            module.set_reduce_scatter_unused_params(True)  # another process may have images in its micro-batch
         root.register_forward_hook(_free_without_backward)
 
     def optimise(self, model: nn.Module, *, betas: tuple[float, float], weight_decay: float) -> AdamW:
