@@ -54,7 +54,7 @@ def turn_rewards_missing(run: Evidence) -> str | None:
     if run.setting("algorithm.turn_rewards") != "only":
         return None
     rewards = [one.turn_reward for one in run.trajectories()]
-    return f"step {run.step}" if rewards and not any(one is not None for one in rewards) else None
+    return "" if rewards and all(one is None for one in rewards) else None
 
 
 def weights_negative(run: Evidence) -> str | None:
