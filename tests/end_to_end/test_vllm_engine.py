@@ -159,7 +159,10 @@ def test_environment_variables_of_vllm_do_not_leak(tied: Direct) -> None:
     from rlcore_rollout.engines.vllm.launch import prepare
 
     launch = prepare(tied.config, tied.folder, "float32", EngineContext(max_context_tokens=128), seed=0)
-    launch.log.close()
+    sockets = Path(launch.environment["VLLM_RPC_BASE_PATH"])
+    assert sockets.is_dir()
+    launch.close()
+    assert not sockets.exists(), "vLLM would leave its sockets in the temporary folder of the system"
     assert "LD_PRELOAD" in launch.environment
     changed = {name for name, _ in os.environ.items() ^ tied.environment.items()}
     assert changed == {"PYTEST_CURRENT_TEST"}

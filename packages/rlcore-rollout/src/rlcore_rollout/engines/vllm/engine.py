@@ -95,7 +95,7 @@ class VllmEngine:
         try:
             self._llm = self._launch.start()
         except BaseException:
-            self._launch.log.close()
+            self._launch.close()
             raise
 
     async def generate(self, prompt: Prompt, sampling: Sampling, *, session: str) -> Completion:
@@ -226,7 +226,7 @@ class VllmEngine:
             self._closed = True
             note_processes()
             self._end()
-            self._launch.log.close()
+            self._launch.close()
             if self._adapter is not None:
                 self._adapter.close()
 

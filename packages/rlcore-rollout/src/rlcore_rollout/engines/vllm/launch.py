@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import re
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -14,6 +13,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import IO, TYPE_CHECKING, Any
 
 import torch
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from rlcore_rollout.engines.context import EngineContext
 
 CPU_CACHE_GIB = 1.0
+LONGEST_FOLDER = 64
+"""Characters of a folder of sockets: the system allows 107 for the path of a socket, and vLLM's names have 36."""
 LAST_WORDS = 4
 """Number of lines of vLLM's output in the error of a failed start."""
 PREFIX = re.compile(r"^\([^)]*\) \w+ [\d-]+ [\d:]+ \[[^\]]*\] ?")
@@ -42,7 +44,14 @@ class Launch:
 
     settings: VllmConfig
     environment: dict[str, str]
+    folder: TemporaryDirectory[str]
+    """Has the log and vLLM's sockets, which vLLM would leave in the temporary folder of the system."""
     log: IO[str]
+
+    def close(self) -> None:
+        """Delete the log and the sockets."""
+        self.log.close()
+        self.folder.cleanup()
 
     def start(self) -> AsyncLLM:
         """Start vLLM in a separate process.
@@ -118,7 +127,10 @@ def prepare(
     if on_cpu and eager:
         environment["TORCH_COMPILE_DISABLE"] = "1"  # compiling the sampler's helpers would take half a minute
     # A file of vLLM itself would be in the home folder of the user. Without one, rlcore can show its own file.
-    log = tempfile.NamedTemporaryFile("w+", prefix="rlcore-vllm-", suffix=".log", encoding="utf-8")  # noqa: SIM115
+    place = TemporaryDirectory(prefix="rlcore-vllm-", ignore_cleanup_errors=True)
+    log = Path(place.name, "log").open("w+", encoding="utf-8")  # noqa: SIM115
+    if len(place.name) < LONGEST_FOLDER:
+        environment["VLLM_RPC_BASE_PATH"] = place.name
     # vLLM logs only errors in this process. rlcore reports its problems as exceptions.
     try:
         with _environment(environment | {"VLLM_LOGGING_LEVEL": "ERROR"}) as before, _output_to(log):
@@ -128,8 +140,9 @@ def prepare(
         _decide_cache(settings, config, on_cpu=on_cpu)
     except BaseException:
         log.close()
+        place.cleanup()
         raise
-    return Launch(settings=settings, environment=asked | environment, log=log)
+    return Launch(settings=settings, environment=asked | environment, folder=place, log=log)
 
 
 def _check_device(config: VllmEngineConfig, context: EngineContext) -> bool:
