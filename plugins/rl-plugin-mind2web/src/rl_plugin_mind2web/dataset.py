@@ -53,7 +53,8 @@ KINDS = {
 }
 """By name. All tasks have the same number of tokens, because rotary positions are relative: a tiny model that learns a
 colour at one distance from the picture does not know it at another. With tasks of different lengths, the policy learned
-the colours of each kind alone: the accuracy rose to 0.73 in training, and to 0.36 on held-out screens."""
+the colours of each kind alone, with the same seed: the accuracy rose to 0.75 in training, and to 0.29 on held-out
+screens, instead of 0.945."""
 
 
 class Data(DrawnDataset):
