@@ -52,8 +52,8 @@ class ScreenKind:
     name: str
     """A word, such as ``home``."""
     held_out: str
-    """The colour of `REWARDED` that elements of this kind only have on held-out screens. The kinds of a plugin differ
-    in it, so that training has all colours."""
+    """The colour of `REWARDED` that targets of this kind only have on held-out screens. The kinds of a plugin differ in
+    it, so that training has targets of all colours."""
     instruction: str
     """The task, with ``{color}`` and, if `values` has any, ``{value}``."""
     action: str
@@ -122,13 +122,14 @@ def draw_screen(rng: random.Random, kind: ScreenKind, elements: int, *, targets:
         rng: source of all randomness
         kind: the kind of screen
         elements: number of elements, at most that of the cells
-        targets: colours from which that of the target is chosen; the others never have ``kind.held_out``
+        targets: colours from which that of the target is chosen
 
     As many of the others as possible have colours of the same set as the target, `SHOWN` or `REWARDED`. Otherwise an
-    agent that only tells the sets apart would often be right.
+    agent that only tells the sets apart would often be right. They may have ``kind.held_out``: among two colours, an
+    agent would find the target by elimination, without knowing what it looks like.
     """
     color = rng.choice(targets)
-    others = [one for one in rng.sample(list(COLORS), len(COLORS)) if one not in (color, kind.held_out)]
+    others = [one for one in rng.sample(list(COLORS), len(COLORS)) if one != color]
     others.sort(key=lambda one: (one in SHOWN) is not (color in SHOWN))
     colors = [color, *others[: elements - 1]]
     cells = rng.sample(range(CELLS * CELLS), elements)

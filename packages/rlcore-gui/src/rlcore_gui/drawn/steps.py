@@ -56,7 +56,7 @@ def draw_steps(
         name: beginning of the ids
         elements: least and largest number of elements on a screen
         use: which colours targets have: those of `SHOWN` and `REWARDED`, those of `REWARDED`, or the one that is held
-            out. The first two never have the one that is held out.
+            out. The first two leave out the one that is held out.
         blank: leave the elements out of the pictures
         boxes: the boxes of a step: those of all elements, only that of its target, or none
     """
