@@ -59,7 +59,7 @@ screens with exactly 2, 3 or 4 elements. A run that is not listed has not been c
 - The target of a held-out screen has a colour that targets of its kind never have in training, such as a yellow app. So
   the text of its task is new. Other elements have this colour on screens of training: among two colours only, the
   policy found targets by elimination, and `mind2web` with seed 1 reached 0.61 in training, but 0.29 on held-out
-  screens.
+  screens. The runs of commit d9687a62 are from before this change.
 - A random cell is right in {CHANCE:.2f} of the tasks, a random element in {ANY_ELEMENT:.2f}, and a random element of
   these three colours in {OF_SET:.2f}: in 0.50, 0.33 and 0.33 of the tasks with 2, 3 and 4 elements. A higher accuracy
   needs to tell the three colours apart.
