@@ -328,7 +328,7 @@ def test_calls_that_cannot_be_parsed_are_shown_as_written() -> None:
     segment = Segment(token_ids=[1, 2, 3, 4], loss_mask=[True] * 4, logprobs=[0.0] * 4, turns=tuple(turns))  # type: ignore[arg-type]
     one = Trajectory(task_id="t", sibling=0, segments=(segment,))
     lines = ["    assistant: → add({})", "    assistant: → add(no JSON)", "      as written: <add>\\n[3, 4]"]
-    assert list(conversation(one, decode=lambda ids: f"<add>\n{ids}")) == lines
+    assert list(conversation(one, lambda: lambda ids: f"<add>\n{ids}")) == lines
     assert list(conversation(one)) == lines[:2]
     assert "4 tokens (4 sampled)" in ending(one)
 

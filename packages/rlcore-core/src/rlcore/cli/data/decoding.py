@@ -12,6 +12,12 @@ from rlcore.runs.directory import config_layer
 
 Decode = Callable[[list[int]], str]
 """Returns the text of token ids, with special tokens."""
+Decoder = Callable[[], Decode | None]
+"""Loads a decoder when it is needed; None if there is none."""
+
+
+def no_decoder() -> None:
+    """A `Decoder` without one."""
 
 
 def decoder_of(path: Path) -> Decode | None:
@@ -32,4 +38,4 @@ def decoder_of(path: Path) -> Decode | None:
     return lambda ids: str(tokenizer.decode(ids, skip_special_tokens=False))
 
 
-__all__ = ["Decode", "decoder_of"]
+__all__ = ["Decode", "Decoder", "decoder_of", "no_decoder"]

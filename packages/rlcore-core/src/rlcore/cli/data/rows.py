@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rlcore.atomic_files import told
-from rlcore.cli.data.decoding import Decode
+from rlcore.cli.data.decoding import Decoder, no_decoder
 from rlcore.cli.output import excerpt, printable
 from rlcore.console.terminal import say
 from rlcore.console.wording import counted
@@ -181,7 +181,7 @@ def _group_lines(row: Mapping[str, Any]) -> Iterator[str | Shown]:
     yield from group_lines(group)
 
 
-def group_lines(group: Group, fate: str = "", decode: Decode | None = None) -> Iterator[str | Shown]:
+def group_lines(group: Group, fate: str = "", decoder: Decoder = no_decoder) -> Iterator[str | Shown]:
     """The task of a group, what became of the group if that is known, and its first trajectory."""
     yield f"  task {printable(group.task.id)}"
     yield from fields_of(group.task)
@@ -191,7 +191,7 @@ def group_lines(group: Group, fate: str = "", decode: Decode | None = None) -> I
         yield f"  trajectory 1 of {len(group.trajectories)}: {ending(trajectory)}"
         if group.rewards_G[1:]:
             yield f"  rewards of the other trajectories: {', '.join(map(reward_text, group.rewards_G[1:]))}"
-        yield from conversation(trajectory, decode)
+        yield from conversation(trajectory, decoder)
 
 
 def fields_of(task: Task) -> Iterator[str]:
@@ -212,7 +212,7 @@ def ending(trajectory: Trajectory) -> str:
     return f"{trajectory.stop}, {length}{sampled}, reward {reward_text(trajectory.reward)}"
 
 
-def conversation(trajectory: Trajectory, decode: Decode | None = None) -> Iterator[str | Shown]:
+def conversation(trajectory: Trajectory, decoder: Decoder = no_decoder) -> Iterator[str | Shown]:
     """The messages of a trajectory, or the states and actions of a robot, and its failure.
 
     With a decoder, an answer whose tool calls cannot be parsed is also shown as the model wrote it.
@@ -223,7 +223,8 @@ def conversation(trajectory: Trajectory, decode: Decode | None = None) -> Iterat
         yield from states(segment)
         for turn in segment.turns:
             yield from (line for message in turn.messages for line in _message_lines(to_json(message)))
-            if decode is not None and any(call.error for message in turn.messages for call in message.tool_calls):
+            unreadable = any(call.error for message in turn.messages for call in message.tool_calls)
+            if unreadable and (decode := decoder()) is not None:
                 written = decode(list(segment.token_ids[turn.start : turn.end]))
                 yield f"      as written: {printable(written, LONGEST_ANSWER)}"
     if trajectory.failure is not None:

@@ -6,10 +6,11 @@ import shutil
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain, groupby, islice
 from pathlib import Path
 
-from rlcore.cli.data.decoding import Decode, decoder_of
+from rlcore.cli.data.decoding import Decoder, decoder_of
 from rlcore.cli.data.rows import (
     Shown,
     ShownImages,
@@ -119,7 +120,7 @@ def _matches(one: Found, selection: Selection) -> bool:
         return True
     wanted = selection.text.casefold()
     messages = one.trajectory.messages
-    texts = chain(*([one.text, *map(call_line, to_json(one)["tool_calls"])] for one in messages))
+    texts = chain(*([each.text, *map(call_line, map(to_json, each.tool_calls))] for each in messages))
     return any(wanted in text.casefold() for text in texts)
 
 
@@ -134,7 +135,8 @@ def _ordered(found: list[Found], order: str | None) -> list[Found]:
 
 def _print(chosen: Sequence[Found], selection: Selection, pictures: ShownImages, files: Sequence[Path]) -> None:
     """Print groups or trajectories in full."""
-    blobs, decode = blobs_of(files[0]), decoder_of(files[0])
+    blobs = blobs_of(files[0])
+    decoder = cache(lambda: decoder_of(files[0]))  # few rows need a tokenizer, which takes a while to load
 
     def put(lines: Iterator[str | Shown]) -> None:
         for line in lines:
@@ -146,18 +148,18 @@ def _print(chosen: Sequence[Found], selection: Selection, pictures: ShownImages,
     if selection.view == "siblings":
         groups = [next(rows) for _, rows in groupby(chosen, key=lambda one: (one.row["step"], one.row["group"]))]
         for number, one in enumerate(groups[: selection.count]):
-            say(*([] if number == 0 else [""]), *_beside(one, decode))
+            say(*([] if number == 0 else [""]), *_beside(one, decoder))
     elif selection.asks:
         say(f"{len(chosen):,} matching trajectories" if len(chosen) != 1 else "1 matching trajectory")
         for one in chosen[: selection.count]:
             say("")
-            put(chain(_header(one), conversation(one.trajectory, decode)))
+            put(chain(_header(one), conversation(one.trajectory, decoder)))
     else:
         groups = [next(rows) for _, rows in groupby(chosen, key=lambda one: (one.row["step"], one.row["group"]))]
         for number, one in enumerate(groups[: selection.count], start=1):
             say(*([] if number == 1 else [""]), f"row {number}")
             fate = fate_of(one.row)
-            put(group_lines(one.read(), f"group {one.row['group']} {fate}" if fate else "", decode))
+            put(group_lines(one.read(), f"group {one.row['group']} {fate}" if fate else "", decoder))
 
 
 def _header(one: Found) -> Iterator[str]:
@@ -226,13 +228,13 @@ def _cell(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else "-" if value is None else printable(str(value), 120)
 
 
-def _beside(one: Found, decode: Decode | None) -> Iterator[str]:
+def _beside(one: Found, decoder: Decoder) -> Iterator[str]:
     """The siblings of a group beside each other, without the messages that all of them begin with."""
     group = one.read()
     place = f"{one.row['purpose']} step {one.row['step']}, group {one.row['group']}, task {printable(group.task.id)}"
     yield f"{place} {fate_of(one.row)}".rstrip()
     yield from fields_of(group.task)
-    talks = [[_line(line) for line in conversation(trajectory, decode)] for trajectory in group.trajectories]
+    talks = [[_line(line) for line in conversation(trajectory, decoder)] for trajectory in group.trajectories]
     shared = 0
     while all(len(talk) > shared for talk in talks) and len({talk[shared] for talk in talks}) == 1:
         shared += 1
