@@ -38,7 +38,7 @@ SETS = {
     "rollout.vllm.max_num_seqs": 4,
     "rollout.vllm.sleep": True,
     "rollout.vllm.tensor_parallel_size": 2,
-    "strategy.id": "ddp",
+    "strategy.id": "fsdp2",
     "strategy.processes": 8,
     "trainer.gradient_checkpointing": True,
     "trainer.learning_rate": 1e-6,

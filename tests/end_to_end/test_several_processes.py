@@ -160,17 +160,24 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return run_of
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp2"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(("strategy.id=ddp",), id="ddp"),
+        pytest.param(("strategy.id=fsdp2",), id="fsdp2"),
+        pytest.param(("strategy.id=fsdp2", "strategy.sequence_parallel=2"), id="team", marks=pytest.mark.long),
+    ],
+)
 @pytest.mark.parametrize(
     "recipe",
     [pytest.param(one, marks=pytest.mark.long if one in ("images", "sft") else pytest.mark.slow) for one in RECIPES],
 )
 def test_two_processes_match_one_process(
-    recipe: str, strategy: str, alone: Any, tmp_path: Path, request: pytest.FixtureRequest
+    recipe: str, words: tuple[str, ...], alone: Any, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     if recipe != "sft":  # the sampled tokens must be identical
         request.getfixturevalue("equal_rows")
-    output = finish((*RECIPES[recipe], f"strategy.id={strategy}", "strategy.processes=2"), tmp_path)
+    output = finish((*RECIPES[recipe], *words, "strategy.processes=2"), tmp_path)
     assert_the_same(alone(recipe), tmp_path / "runs" / "run")
     assert output.count("settings  ") == output.count("policy  ") == 1
 
@@ -304,6 +311,7 @@ def test_processes_stop_when_the_launcher_is_killed(tmp_path: Path) -> None:
         ((*TWO, "model.device=cuda:0"), {}, "model.device"),
         (("-r", "sft", *TWO, "strategy.id=fsdp2", "model.quantization=nf4", "lora.rank=4"), {}, "model.quantization"),
         (("-p", "gymnasium", "-r", "control", *TWO, "strategy.id=fsdp2"), {}, "weights of language models are divided"),
+        ((*TWO, "strategy.sequence_parallel=4"), {}, "it must divide 2 processes"),
     ],
 )
 def test_unavailable_processes_are_rejected_before_start(

@@ -36,7 +36,7 @@ COMMON = {
     "rollout.vllm.sleep": False,
     "rollout.vllm.tensor_parallel_size": 1,
     "checkpoint.every": 10,
-    "strategy.id": "ddp",
+    "strategy.id": "fsdp2",
     "trainer.learning_rate": 1e-6,
     "trainer.steps": "32 passes",
     "trainer.tasks_per_step": 64,

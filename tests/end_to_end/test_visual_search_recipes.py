@@ -41,7 +41,7 @@ PUBLISHED: Mapping[str, Mapping[str, Any]] = {
         "rollout.group_size": 8,
         "rollout.max_context_tokens": 32000 + 20480,
         "algorithm.filter.metric": "reward",
-        "strategy.id": "ddp",
+        "strategy.id": "fsdp2",
         "trainer.steps": "32 passes",
         "trainer.tasks_per_step": 64,
         "checkpoint.every": 10,

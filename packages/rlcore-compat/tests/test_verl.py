@@ -110,7 +110,7 @@ def tree(*settings: str) -> object:
 
 
 def test_number_of_gpus_sets_the_number_of_processes() -> None:
-    assert tree("trainer.n_gpus_per_node=8") == {"strategy": {"id": "ddp", "processes": 8}}
+    assert tree("trainer.n_gpus_per_node=8") == {"strategy": {"id": "fsdp2", "processes": 8}}
 
 
 def test_critic_keys_are_used_only_with_gae() -> None:
@@ -444,8 +444,8 @@ def test_several_machines_need_a_launcher(monkeypatch: pytest.MonkeyPatch) -> No
     assert (kind, path) == ("refused", "trainer.nnodes")
     assert "torchrun --nnodes=2 --nproc-per-node=8" in reason
     monkeypatch.setenv("WORLD_SIZE", "16")
-    assert tree(*words) == {"strategy": {"id": "ddp"}}
-    assert tree("trainer.nnodes=1", "trainer.n_gpus_per_node=8") == {"strategy": {"id": "ddp", "processes": 8}}
+    assert tree(*words) == {"strategy": {"id": "fsdp2"}}
+    assert tree("trainer.nnodes=1", "trainer.n_gpus_per_node=8") == {"strategy": {"id": "fsdp2", "processes": 8}}
 
 
 @pytest.mark.parametrize(

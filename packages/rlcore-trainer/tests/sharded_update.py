@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -47,11 +48,17 @@ CASES: Mapping[str, Mapping[str, Any]] = {
     "adapter": {"lora": True},
     "plain": {"forward": PlainForward(), "lengths": [5, 5, 5]},
     "half": {"dtype": torch.bfloat16},
-    "images": {"images": True, "tokens": 8},
+    "images": {"images": "qwen2_5_vl", "tokens": 8},
     "idle": {"lengths": [3]},
+    "team": {"team": 2},
+    "team-of-all": {"team": 0, "lengths": [60]},
+    "team-sequence": {"team": 2, "loss": "gspo"},
+    "team-adapter": {"team": 2, "lora": True, "dtype": torch.bfloat16},
+    "team-images": {"team": 2, "images": "qwen3_vl", "tokens": 8},
 }
-"""In the last one, a process has nothing to compute. In the others they have different numbers of micro-batches, except
-for ``images``: one process has images and the other one has not, and the vision tower is trained."""
+"""In ``idle``, a process has nothing to compute. In the others they have different numbers of micro-batches, except for
+``images``: one process has images and the other one has not, and the vision tower is trained. With ``team``, so many
+processes compute each micro-batch together, 0 for all of them."""
 
 
 class Recording:
@@ -104,9 +111,9 @@ def computed(case: Mapping[str, Any], distributing: Strategy) -> dict[str, Any]:
     )
     model = model.eval().to(case.get("dtype"))
     given, forward, most = rows(case.get("lengths", [4, 7, 11, 5, 12])), case.get("forward"), case.get("tokens", 12)
-    if case.get("images"):
-        processor = processor_of("qwen2_5_vl")
-        model, forward = vision_language_model("qwen2_5_vl"), PackedForward(processor)
+    if family := case.get("images"):
+        processor = processor_of(family)
+        model, forward = vision_language_model(family), PackedForward(processor)
         given = [
             replace(one, advantage=(-1.0) ** i * (1 + i), weight=0.1) for i, one in enumerate(mixed(processor)[3:5])
         ]
@@ -166,8 +173,9 @@ def computed(case: Mapping[str, Any], distributing: Strategy) -> dict[str, Any]:
 
 def main() -> None:
     torch.set_num_threads(1)
-    sharded = FullySharded(FullyShardedConfig())
+    count = int(os.environ["WORLD_SIZE"])
     for name, case in CASES.items():
+        sharded = FullySharded(FullyShardedConfig(sequence_parallel=case.get("team", 1) or count))
         if len(sys.argv) > 3 and name not in sys.argv[3]:
             continue
         found = computed(case, sharded)

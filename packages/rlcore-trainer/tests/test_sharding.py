@@ -70,14 +70,16 @@ def families() -> list[TrainingSequence]:
     ]
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 7])
+@pytest.mark.parametrize(("count", "team_size"), [(1, 1), (2, 1), (3, 1), (7, 1), (4, 2), (3, 3)])
 @pytest.mark.parametrize("max_tokens", [1, 12, 1000])
-def test_processes_pack_every_trained_token_once(qwen2: Callable[..., Any], count: int, max_tokens: int) -> None:
+def test_processes_pack_every_trained_token_once(
+    qwen2: Callable[..., Any], count: int, team_size: int, max_tokens: int
+) -> None:
     model, rows = qwen2(), families()
     found: dict[int, torch.Tensor] = {}
     idle = 0
     with packed_attention_of(model), torch.no_grad():
-        for one in (shares := divide(rows, max_tokens, count)):
+        for one in (shares := divide(rows, max_tokens, count, team_size=team_size)):
             batches = one.micro_batches(CPU)
             idle += not one.batches
             for batch in batches:

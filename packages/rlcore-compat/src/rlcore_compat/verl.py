@@ -50,7 +50,7 @@ def warmup_ratio(value: Any, words: Words) -> Any:
 def sharding(value: Any, words: Words) -> None:
     """``strategy`` of a model."""
     if value not in ("fsdp", "fsdp2"):
-        instead = "strategy.id distributes updates over processes that hold all weights"
+        instead = "strategy.id=fsdp2 divides the weights between processes"
         raise Refused(f"{_SHARDING.get(str(value), value)} is not supported; {instead}")
 
 
@@ -85,8 +85,8 @@ def processes(value: Any, words: Words) -> Several:
     if not isinstance(value, int) or value < 1:
         raise Refused("must be a positive integer")
     if words.get("trainer.nnodes", 1) != 1:
-        return Several({"strategy.id": "ddp"})  # torchrun has started the processes
-    return Several({"strategy.id": "ddp", "strategy.processes": value} if value > 1 else {})
+        return Several({"strategy.id": "fsdp2"})  # torchrun has started the processes
+    return Several({"strategy.id": "fsdp2", "strategy.processes": value} if value > 1 else {})
 
 
 def machines(value: Any, words: Words) -> None:

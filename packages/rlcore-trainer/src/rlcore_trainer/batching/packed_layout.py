@@ -19,6 +19,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from rlcore_trainer.batching.team import Team
+
 SLACK = 1.15
 """Maximum ratio of the longest to the shortest sequence length in a bucket."""
 
@@ -100,6 +102,8 @@ class PackedLayout:
     """The stretches that form a prompt with its responses."""
     device: torch.device
     slack: float = SLACK
+    team: Team | None = None
+    """The processes that compute the row together; None if this process computes it alone."""
 
     @classmethod
     def of(
@@ -108,6 +112,7 @@ class PackedLayout:
         device: torch.device,
         *,
         slack: float = SLACK,
+        team: Team | None = None,
     ) -> PackedLayout:
         """Create the layout of sequences and families.
 
@@ -124,7 +129,7 @@ class PackedLayout:
                 start = sum(lengths)
                 lengths += [prompt, *responses]
                 families.append(Family(start, start + prompt, start + prompt + sum(responses)))
-        return cls(lengths=tuple(lengths), families=tuple(families), device=device, slack=slack)
+        return cls(lengths=tuple(lengths), families=tuple(families), device=device, slack=slack, team=team)
 
     @property
     def tokens(self) -> int:

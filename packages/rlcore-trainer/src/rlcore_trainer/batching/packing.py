@@ -34,6 +34,7 @@ from rlcore_trainer.batching.prefix_groups import Family, cut, families_of
 from rlcore_trainer.batching.sequence import TrainingSequence
 from rlcore_trainer.batching.sequence_metrics import Rows
 from rlcore_trainer.batching.sharding import fair_size, shards
+from rlcore_trainer.batching.team import Team
 
 __all__ = ["MicroBatch", "Minibatch", "Share", "TrainingSequence", "divide", "pack", "plan"]
 
@@ -102,11 +103,12 @@ class Share:
         """Number of trained tokens."""
         return sum(self.sequences[i].trained for batch in self.batches for family in batch for i in family.members)
 
-    def micro_batches(self, device: torch.device) -> list[MicroBatch]:
-        """Return the micro-batches on a device."""
-        found = [_pack(self.sequences, self.places, families, device) for families in self.batches]
+    def micro_batches(self, device: torch.device, team: Team | None = None) -> list[MicroBatch]:
+        """Return the micro-batches on a device, which the processes of a team compute together."""
+        found = [_pack(self.sequences, self.places, families, device, team) for families in self.batches]
         if self.padded_with is not None:
-            found += [_pack([self.padded_with], [0], [Family.of([0], 0, [1])], device) for _ in range(self.padding)]
+            alone = [Family.of([0], 0, [1])]
+            found += [_pack([self.padded_with], [0], alone, device, team) for _ in range(self.padding)]
         return found
 
 
@@ -125,7 +127,9 @@ class Minibatch:
     """Targets of the critic."""
 
 
-def divide(sequences: Sequence[TrainingSequence], max_tokens: int, processes: int = 1) -> list[Share]:
+def divide(
+    sequences: Sequence[TrainingSequence], max_tokens: int, processes: int = 1, *, team_size: int = 1
+) -> list[Share]:
     """Divide sequences into the micro-batches of each process, of at most ``max_tokens`` fed tokens.
 
     The micro-batches of all processes together contain every trained token exactly once. Sequences without a trained
@@ -134,6 +138,9 @@ def divide(sequences: Sequence[TrainingSequence], max_tokens: int, processes: in
 
     With several processes, micro-batches are made small enough to leave work for each of them. A process may have no
     work, but the main process has some whenever there is any. The others are padded to equally many micro-batches.
+
+    The processes of a team have the same micro-batches, of at most ``max_tokens`` for each of them. Each trains other
+    sequences of a micro-batch, so that a loss of whole sequences needs no communication.
 
     Raises:
         ValueError: the first token of a sequence is marked as trained, but no token precedes it; or the number of
@@ -144,18 +151,19 @@ def divide(sequences: Sequence[TrainingSequence], max_tokens: int, processes: in
             raise ValueError("the first token of a sequence cannot be trained, because no token precedes it")
         if isinstance(sequence.advantage, Tensor) and len(sequence.advantage) != sequence.trained:
             raise ValueError(f"{len(sequence.advantage)} advantages for {sequence.trained} trained tokens")
-    whole = families_of(sequences)
-    if processes > 1:
-        max_tokens = fair_size([family.fed for family in whole], max_tokens, processes)
+    whole, teams, max_tokens = families_of(sequences), processes // team_size, max_tokens * team_size
+    if teams > 1:
+        max_tokens = fair_size([family.fed for family in whole], max_tokens, teams)
     families = [part for family in whole for part in cut(family, max_tokens)]
     batches = [[families[j] for j in batch] for batch in plan([family.fed for family in families], max_tokens)]
     if processes == 1:
         return [Share(sequences=sequences, places=range(len(sequences)), batches=batches)]
     sizes = [sum(family.fed for family in batch) for batch in batches]
-    hands = shards(sizes, processes)
+    hands = shards(sizes, teams)
     most = max(map(len, hands))
     padded_with = _untrained(sequences[batches[0][0].members[0]]) if batches else None
-    return [_share(sequences, [batches[i] for i in mine], most - len(mine), padded_with) for mine in hands]
+    found = [_share(sequences, [batches[i] for i in mine], most - len(mine), padded_with) for mine in hands]
+    return [part for one in found for part in _parts(one, team_size)]
 
 
 def _share(
@@ -176,6 +184,26 @@ def _share(
         padding=padding,
         padded_with=padded_with,
     )
+
+
+def _parts(share: Share, team_size: int) -> list[Share]:
+    """Return the share of each process of a team: of each micro-batch, a process trains some sequences."""
+    if team_size == 1:
+        return [share]
+    trained: list[set[int]] = [set() for _ in range(team_size)]
+    for batch in share.batches:
+        members = [i for family in batch for i in family.members]
+        for mine, places in zip(trained, shards([share.sequences[i].trained for i in members], team_size), strict=True):
+            mine |= {members[place] for place in places}
+    return [
+        replace(share, sequences=[one if i in mine else _read(one) for i, one in enumerate(share.sequences)])
+        for mine in trained
+    ]
+
+
+def _read(sequence: TrainingSequence) -> TrainingSequence:
+    """Return a sequence of which no token is trained."""
+    return replace(sequence, loss_mask=LossMask([False] * len(sequence)), advantage=0.0)
 
 
 def _untrained(sequence: TrainingSequence) -> TrainingSequence:
@@ -205,7 +233,11 @@ def pack(sequences: Sequence[TrainingSequence], max_tokens: int, device: torch.d
 
 
 def _pack(
-    sequences: Sequence[TrainingSequence], index: Sequence[int], families: Sequence[Family], device: torch.device
+    sequences: Sequence[TrainingSequence],
+    index: Sequence[int],
+    families: Sequence[Family],
+    device: torch.device,
+    team: Team | None,
 ) -> MicroBatch:
     token_ids: list[Tensor] = []
     positions: list[Tensor] = []
@@ -263,7 +295,7 @@ def _pack(
     return MicroBatch(
         token_ids_1N=torch.cat(token_ids).long().to(device)[None],
         position_ids_1N=torch.cat(positions).to(device)[None],
-        layout=PackedLayout.of(stretches, device),
+        layout=PackedLayout.of(stretches, device, team=team),
         before_M=torch.cat(before).to(device),
         targets_M=torch.cat(targets).long().to(device),
         sequence_M=repeated(owners, torch.long),

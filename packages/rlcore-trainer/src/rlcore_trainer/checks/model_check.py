@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,13 +15,14 @@ from rlcore.models.vision_language import sees_images
 from rlcore_models.lora_config import lora_table
 
 from rlcore_trainer.checks.resume_check import configuration_before
+from rlcore_trainer.distributed.config import DataParallelConfig
 
 if TYPE_CHECKING:
     from rlcore.session.session import RunSession
 
 
 def check(run: RunSession) -> Iterator[Finding]:
-    """Find settings of the model that a resumed run cannot change, or that have no effect.
+    """Find settings of the model that a resumed run cannot change, that have no effect, or that do not fit it.
 
     Raises:
         UserError: the model is a vision-language model of an unsupported family.
@@ -35,7 +37,13 @@ def check(run: RunSession) -> Iterator[Finding]:
     folder = None if path.startswith(BUILTIN) else _local(path)
     if folder is None or not (folder / CONFIG).is_file():
         return  # reported elsewhere
-    if not sees_images(read_config(folder), folder) and now == "frozen":
+    config, options = read_config(folder), run.options("strategy")
+    team = options.sequence_parallel if isinstance(options, DataParallelConfig) else 1
+    heads = {**config, **(config.get("text_config") or {})}.get("num_attention_heads") or team
+    if heads % team:
+        reason = f"it must divide the {heads} heads of the model's attention"
+        yield failure("strategy.sequence_parallel", reason, f"strategy.sequence_parallel={math.gcd(heads, team)}")
+    if not sees_images(config, folder) and now == "frozen":
         yield warning("model.vision_tower=frozen has no effect, because the model has no vision tower")
 
 

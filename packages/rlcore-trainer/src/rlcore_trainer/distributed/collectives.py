@@ -10,6 +10,7 @@ from torch import Tensor
 
 from rlcore_trainer.batching.sequence_metrics import Rows, joined_metrics
 from rlcore_trainer.batching.sharding import SINGLE_RANK, Rank
+from rlcore_trainer.batching.team import Team
 
 Value = TypeVar("Value")
 
@@ -19,6 +20,8 @@ class Processes(ABC):
 
     rank: Rank
     """Rank of this process and the number of processes."""
+    team: Team | None = None
+    """The processes that compute each micro-batch together; None if each computes its own."""
 
     @abstractmethod
     def exchange(self, value: Value) -> list[Value]:

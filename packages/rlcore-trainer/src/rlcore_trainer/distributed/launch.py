@@ -6,6 +6,7 @@ Imports torch only when needed.
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -53,13 +54,17 @@ def check_sharded(run: RunSession) -> Iterator[Finding]:
     if (started := process_count(run)) == 1:
         return
     instead = "strategy.id=ddp, in which each process has a copy"
-    trainer, model = cast(TrainerSpec, run.registry.spec("trainer", run.config.trainer.id)), run.config.model
-    actions = {getattr(run.registry.spec("environment", one.id), "action", "chat") for one in run.resolved.environments}
-    if not trainer.shards or actions - {"chat"}:
+    if not _trains_language(run):
         reason = f"only the weights of language models are divided between {counted(started, 'process')}"
         yield failure("strategy.id", reason, instead)
-    if model.quantization != "none":
+    if run.config.model.quantization != "none":
         yield failure("model.quantization", "fsdp2 cannot divide quantised weights", f"none, or {instead}")
+
+
+def _trains_language(run: RunSession) -> bool:
+    trainer = cast(TrainerSpec, run.registry.spec("trainer", run.config.trainer.id))
+    actions = {getattr(run.registry.spec("environment", one.id), "action", "chat") for one in run.resolved.environments}
+    return trainer.shards and not actions - {"chat"}
 
 
 def check_device(run: RunSession) -> Iterator[Finding]:
@@ -205,7 +210,13 @@ def _conflicts(run: RunSession) -> Iterator[Finding]:
     if launched and wanted not in (None, started):
         reason = f"the launcher started {counted(started, 'process')}: WORLD_SIZE={started}"
         yield failure("strategy.processes", reason, "remove it, or start rlcore run without a launcher")
-    count = process_count(run)
+    count, team = process_count(run), run.options("strategy").sequence_parallel
+    if count % team:
+        reason = f"it must divide {counted(count, 'process')}"
+        yield failure("strategy.sequence_parallel", reason, f"strategy.sequence_parallel={math.gcd(count, team)}")
+    elif team > 1 and not _trains_language(run):
+        reason = "only micro-batches of language models are divided between processes"
+        yield failure("strategy.sequence_parallel", reason, "strategy.sequence_parallel=1")
     if count == 1:
         return
     if device.startswith("cuda:"):

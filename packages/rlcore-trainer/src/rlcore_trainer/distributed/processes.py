@@ -27,6 +27,7 @@ from rlcore.session.processes import LAUNCHER
 from torch import Tensor
 
 from rlcore_trainer.batching.sharding import Rank
+from rlcore_trainer.batching.team import Team
 from rlcore_trainer.distributed.collectives import Processes
 from rlcore_trainer.distributed.failures import FAILURE, error_of, first_line, is_abandoned, told_error
 from rlcore_trainer.distributed.heartbeat import start_heartbeat, stop_heartbeat
@@ -51,11 +52,12 @@ class JoinedProcesses(Processes):
         device: device of this process
     """
 
-    def __init__(self, *, cpu: bool) -> None:
+    def __init__(self, *, cpu: bool, team_size: int = 1) -> None:
         """Join the process group described by the environment, unless already joined.
 
         Args:
             cpu: whether no process uses a GPU
+            team_size: how many processes compute each micro-batch together
 
         Raises:
             ProcessError: the processes cannot connect.
@@ -69,6 +71,9 @@ class JoinedProcesses(Processes):
             raise ProcessError(f"the processes of the run cannot connect to each other: {first_line(error)}") from error
         self.rank = Rank(state.process_index, state.num_processes)
         self.device = state.device
+        if team_size > 1:
+            group, _ = distributed.new_subgroups(team_size)  # type: ignore[no-untyped-call]
+            self.team = Team(self.rank.index % team_size, team_size, group)
         start_heartbeat(_store(), self.rank)
 
     @property

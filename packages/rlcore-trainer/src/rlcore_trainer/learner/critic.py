@@ -105,7 +105,7 @@ class Critic:
         """Return the values of each sequence's trained tokens, by its place."""
         found: Rows = {}
         with self._trunk.computing():
-            for batch in share.micro_batches(self._trunk.device):
+            for batch in share.micro_batches(self._trunk.device, self._strategy.processes.team):
                 found |= split(self._trunk.values(batch), batch.sequence_M)
         return found
 
@@ -131,7 +131,7 @@ class Critic:
         if not self.shares_trunk:
             self._trunk.train()
         with self._trunk.computing():
-            for batch in minibatch.share.micro_batches(self._trunk.device):
+            for batch in minibatch.share.micro_batches(self._trunk.device, self._strategy.processes.team):
                 values_M = self._trunk.values(batch, trains_model=not self.shares_trunk)
                 old_M = rows_of(minibatch.values, batch.sequence_M)
                 returns_M = rows_of(minibatch.returns, batch.sequence_M)

@@ -118,7 +118,8 @@ class Learner:
         ]
 
     def _divided(self, sequences: Sequence[TrainingSequence]) -> list[Share]:
-        return divide(sequences, self._max_tokens, self._ranks.count)
+        team = self._ranks.processes.team
+        return divide(sequences, self._max_tokens, self._ranks.count, team_size=team.size if team is not None else 1)
 
 
 def offer_training(ranks: Ranks, trained: TrainedPolicy) -> None:

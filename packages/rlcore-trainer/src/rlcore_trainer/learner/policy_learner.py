@@ -116,7 +116,7 @@ class PolicyLearner:
     def _logprobs(self, policy: Policy, share: Share) -> Rows:
         found: Rows = {}
         with policy.computing(), self._progress("log-probabilities", share.trained, "token") as meter:
-            for batch in share.micro_batches(policy.device):
+            for batch in share.micro_batches(policy.device, self.trained.processes.team):
                 found |= split(policy.evaluate(batch, temperature=self._temperature)[0], batch.sequence_M)
                 meter.advance(len(batch.targets_M), tokens=len(batch.targets_M))
         return self._sent(found)
@@ -127,7 +127,7 @@ class PolicyLearner:
         seen: list[tuple[Tensor, Tensor]] = []
         policy, share = self.trained.policy, minibatch.share
         with policy.computing(), self._progress("update", share.trained, "token") as meter:
-            for batch in share.micro_batches(policy.device):
+            for batch in share.micro_batches(policy.device, self.trained.processes.team):
                 chunks: list[tuple[Tensor, Tensor]] | None = [] if update.captures else None
                 loss, parts = self._loss(batch, minibatch, update, chunks)
                 self.trained.optimisation.backward(loss)

@@ -83,7 +83,7 @@ class TrainedPolicy:
         """Return the sum of ``-w log p`` over the trained tokens of all processes, and add its gradient if asked."""
         total = torch.zeros((), dtype=torch.float64, device=self.policy.device)
         with self.policy.computing(), meter:
-            for batch in share.micro_batches(self.policy.device):
+            for batch in share.micro_batches(self.policy.device, self.processes.team):
                 loss = _supervised_loss(self.policy, batch)
                 if gradient:
                     self.optimisation.backward(loss)

@@ -177,6 +177,12 @@ def _of_trained_tokens(batch: MicroBatch, run: Callable[[Tensor], tuple[Tensor, 
     """Run padded buckets, and return the rows of the results [B, L, ...] that predict the trained tokens."""
     if batch.images is not None:
         raise no_images("a model that is computed without packed rows")
+    if batch.layout.team is not None:
+        raise UserError(
+            "strategy.sequence_parallel needs a model that is computed with packed rows",
+            where="model.path",
+            fix="strategy.sequence_parallel=1",
+        )
     whole = batch.layout.whole
     ids_P = whole.places(batch.token_ids_1N[0])
     slots_M = batch.before_M if whole.scatter_N is None else whole.scatter_N[batch.before_M]

@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 
 from rlcore_trainer.batching.packed_images import PackedImages
 from rlcore_trainer.batching.packing import MicroBatch
+from rlcore_trainer.batching.team import Team
 from rlcore_trainer.policy.logprobs import logprobs_and_entropy
 from rlcore_trainer.policy.model import output_head
 
@@ -51,9 +52,29 @@ def hidden_before(model: PreTrainedModel, batch: MicroBatch, processor: ImagePro
         inputs = _with_images(model, batch, batch.images, processor)
     else:
         inputs = {"input_ids": batch.token_ids_1N, "position_ids": batch.position_ids_1N}
-    hidden_1ND: Tensor = text_model(model)(**inputs, use_cache=False, packed=batch.layout).last_hidden_state
+    team = batch.layout.team
+    if team is not None:
+        inputs = _part(inputs, batch, team)
+    hidden_ND: Tensor = text_model(model)(**inputs, use_cache=False, packed=batch.layout).last_hidden_state[0]
+    if team is not None:
+        hidden_ND = team.joined(hidden_ND, batch.layout.tokens)
     # On a CPU, the backward pass of index_select adds in a fixed order if siblings share the last row of a prompt.
-    return hidden_1ND[0].index_select(0, batch.before_M)
+    return hidden_ND.index_select(0, batch.before_M)
+
+
+def _part(inputs: dict[str, Any], batch: MicroBatch, team: Team) -> dict[str, Any]:
+    """Return the inputs of the text model for the tokens of this process."""
+    found: dict[str, Any] = {
+        name: team.part(value, dim=-2 if name == "inputs_embeds" else -1)
+        for name, value in inputs.items()
+        if isinstance(value, Tensor)
+    }
+    if "deepstack_visual_embeds" in inputs:
+        assert batch.images is not None
+        start, stop = team.range(batch.layout.tokens)
+        here_K = (batch.images.places_K >= start) & (batch.images.places_K < stop)
+        found["deepstack_visual_embeds"] = [each_KD[here_K] for each_KD in inputs["deepstack_visual_embeds"]]
+    return found
 
 
 def no_images(name: str) -> UserError:

@@ -29,7 +29,8 @@ class DataParallel(SingleProcess):
 
     def __init__(self, config: DataParallelConfig) -> None:
         super().__init__(config)
-        self._joined = JoinedProcesses(cpu=not torch.cuda.is_available()) if world_size() > 1 else None
+        cpu = not torch.cuda.is_available()
+        self._joined = JoinedProcesses(cpu=cpu, team_size=config.sequence_parallel) if world_size() > 1 else None
         self.processes = self._joined or OneProcess()
 
     def device(self, wanted: str) -> torch.device:

@@ -45,6 +45,8 @@ def packed_attention(
 ) -> tuple[Tensor, None]:
     """Compute causal attention within each sequence of the row; query, key and value are [1, H, N, D].
 
+    If a team computes the row, they contain only the tokens of this process.
+
     Returns:
         The output [1, N, H, D], and None for the weights, as the interface requires.
 
@@ -55,13 +57,18 @@ def packed_attention(
         raise ValueError(f"packed attention computes no {'limit of scores' if s_aux is None else 'attention sinks'}")
     # Rotary positions are float32 where the sums over the layers are, and make queries and keys float32.
     query_NHD, key_NHD, value_NHD = (x[0].to(value.dtype).transpose(0, 1) for x in (query, key, value))
+    if (team := packed.team) is not None:
+        team.check_heads(query_NHD.shape[1])
+        query_NHD, key_NHD, value_NHD = (team.by_heads(x, packed.tokens) for x in (query_NHD, key_NHD, value_NHD))
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     half = value.dtype in HALF
     flash = query.device.type == "cpu" or (query.is_cuda and half)
     if flash and not dropout and not (sliding_window and packed.longest > sliding_window):
         kernel: Kernel = VarlenKernel() if query.is_cuda else CpuKernel()
-        return shared_attention(query_NHD, key_NHD, value_NHD, packed, scale, kernel=kernel)[None], None
-    return _unshared(query_NHD, key_NHD, value_NHD, packed, scale, dropout, sliding_window)[None], None
+        output_NHD = shared_attention(query_NHD, key_NHD, value_NHD, packed, scale, kernel=kernel)
+    else:
+        output_NHD = _unshared(query_NHD, key_NHD, value_NHD, packed, scale, dropout, sliding_window)
+    return (output_NHD if team is None else team.by_tokens(output_NHD))[None], None
 
 
 def _unshared(
