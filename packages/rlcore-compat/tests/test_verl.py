@@ -329,6 +329,10 @@ def test_passes_over_the_data_become_steps() -> None:
     assert tree("trainer.total_epochs=15", "trainer.total_training_steps=7") == {"trainer": {"steps": 7}}
 
 
+def test_engine_of_rlcore_is_not_taken_for_that_of_verl() -> None:
+    assert problems_of("engine.id=vllm")[0][:2] == ("refused", "engine.id")
+
+
 def test_own_override_replaces_an_unsupported_value() -> None:
     assert problems_of(f"{ROLLOUT}.name=sglang")[0][:2] == ("refused", f"{ROLLOUT}.name")
     reading = read(f"{ROLLOUT}.name=sglang", "rollout.engine=torch")

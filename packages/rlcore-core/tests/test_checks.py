@@ -10,7 +10,7 @@ from rlcore.checks import failure, is_set, raise_failures, setting, unread, warn
 from rlcore.config.layers import values_layer
 from rlcore.config.messages import ProblemsError
 from rlcore.doctor import recipe_findings
-from rlcore.errors import NotInstalledError, PluginError
+from rlcore.errors import NotInstalledError, PluginError, UserError
 from rlcore.plugins.registry import Registry
 from rlcore.session.checks import check_run
 from rlcore.session.session import RunSession
@@ -95,6 +95,23 @@ def test_missing_packages_hide_no_conflict_and_no_missing_file(toy: Any) -> None
 
 
 CHECK = "def look_at(run):\n    {}"
+
+
+ABSENT = {"id": "toy", "train": "absent.jsonl"}
+
+
+def test_missing_file_hides_no_conflict_of_the_trainer(toy: Any) -> None:
+    check = CHECK.format("yield Finding(status='fail', key='trainer.steps', text='too few')")
+    with pytest.raises(ProblemsError) as raised:
+        check_run(checked(toy, check, data=ABSENT))
+    assert [one.path for one in raised.value.problems] == ["trainer.steps", "data"]
+
+
+@pytest.mark.parametrize("check", ["run.dataset.tasks('train')", "run.nothing"])
+def test_missing_file_is_reported_once(toy: Any, check: str) -> None:
+    with pytest.raises(UserError, match=r"absent\.jsonl") as raised:
+        check_run(checked(toy, CHECK.format(check), data=ABSENT))
+    assert not isinstance(raised.value, ProblemsError)
 
 
 def test_finding_of_a_component_without_a_key_is_about_the_component(toy: Any) -> None:

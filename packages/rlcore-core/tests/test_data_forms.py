@@ -96,6 +96,13 @@ def test_conversations_of_all_forms_and_files_are_trained_on(name: str, suffix: 
     assert list(data.mappings("train")) == [FORMS[name][1]]
 
 
+def test_show_says_how_rows_are_read(rlcore: Callable[..., Any], tmp_path: Path) -> None:
+    row, mapping = FORMS["trl"]
+    file = written(tmp_path / "rows.jsonl", [row])
+    assert rlcore("data", "show", "chat", f"train={file}").out.startswith(f"rows      {mapping}\nrow 1\n")
+    assert "data.path must be the name of a data set" in rlcore("data", "show", "hub", f"path={file}").err
+
+
 @pytest.mark.parametrize("name", FORMS)
 def test_data_sets_of_all_forms_are_read_as_tasks(name: str, tmp_path: Path) -> None:
     pytest.importorskip("datasets")

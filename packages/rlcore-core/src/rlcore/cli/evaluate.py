@@ -13,7 +13,6 @@ import click
 
 from rlcore.cli.layering import Request, gather, layer_options
 from rlcore.cli.output import json_option, print_json
-from rlcore.cli.training import rows_told
 from rlcore.config.layers import OVERRIDES, Layer
 from rlcore.config.resolve import resolve
 from rlcore.config.resolved import Resolved
@@ -29,6 +28,7 @@ from rlcore.runs.directory import asked_of, config_layer, run_of
 from rlcore.runs.output import Output
 from rlcore.runs.records import write_groups
 from rlcore.session.checks import check_run
+from rlcore.session.datasets import rows_told
 from rlcore.session.exits import exits_reported
 from rlcore.session.plan import RunPlan
 from rlcore.session.session import RunSession
@@ -153,7 +153,7 @@ def evaluated(request: Request, *, split: str, output: Output) -> Evaluated:
     run = RunSession(RunPlan(resolved=resolved, purpose="evaluation"), registry, output=output)
     try:
         check_run(run, split=split)
-        for line in rows_told(run, split):
+        for line in rows_told(run.dataset, split):
             output.say(line)
         folder = _folder(run)
         groups, seconds = _collect(run, split, folder)

@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from rlcore.abilities import ConversationsConfig, CountsSkipped, MapsRows, StepsConfig, TasksConfig
+from rlcore.abilities import ConversationsConfig, StepsConfig, TasksConfig
 from rlcore.cli.escaped import logged_in
 from rlcore.cli.interrupts import ignore_repeats
 from rlcore.cli.layering import Layered, Prepared, Request
@@ -35,6 +35,7 @@ from rlcore.runs.directory import (
     checkpoints_of,
 )
 from rlcore.runs.output import FAILED, Output
+from rlcore.session.datasets import rows_told
 from rlcore.session.exits import ENDS, REPEAT_S, status_of, stops_handled
 from rlcore.session.memory import MemoryEstimate, estimate_memory, peak_line
 from rlcore.session.processes import Processes, world_size
@@ -162,17 +163,8 @@ def headline(run: RunSession, layered: Layered) -> list[str]:
         f"settings  {' · '.join(str(part) for part in settings if part)}",
         f"model     {config.model.path}" + (f", base quantised to {quantised}" if quantised != "none" else ""),
         *spread,
-        *rows_told(run, "train", "evaluation"),
+        *rows_told(run.dataset, "train", "evaluation"),
     ]
-
-
-def rows_told(run: RunSession, *splits: str) -> list[str]:
-    """A line for each form of rows that the dataset recognised, and each split with rows that it skipped."""
-    dataset = run.dataset
-    forms = [one for split in splits for one in dataset.mappings(split)] if isinstance(dataset, MapsRows) else []
-    counts = {split: dataset.skipped(split) for split in splits} if isinstance(dataset, CountsSkipped) else {}
-    read = [f"rows      {one}" for one in dict.fromkeys(forms)]
-    return read + [f"skipped   {counted(n, 'unusable row')} in data.{split}" for split, n in counts.items() if n]
 
 
 def _metrics(job: RunSession, answer: Any) -> Mapping[str, float]:

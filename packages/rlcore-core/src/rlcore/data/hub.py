@@ -163,6 +163,13 @@ class HubData:
             raise NotInstalledError("data sets of the hub need the library datasets", fix=fix) from None
         config = self._config
         folder = Path(config.path).expanduser()
+        if folder.is_file():
+            raise DataError(
+                "data.path must be the name of a data set, or a folder",
+                found="a file",
+                where=config.path,
+                fix=f"data.path={folder.parent}, or data.train={config.path} with a dataset that reads files",
+            )
         if datasets.config.HF_HUB_OFFLINE and not folder.is_dir():
             folder = in_hub_cache(config.path, config.revision) or folder
         path = str(folder) if folder.is_dir() else config.path

@@ -7,7 +7,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, cast
 
 from rlcore.abilities import ChecksTasks, ProcessesConfig, TasksConfig, ToolsConfig
 from rlcore.checks import Finding, failure, failure_of, findings_of, raise_failures, warning
@@ -15,7 +16,7 @@ from rlcore.config.origins import KeyPath
 from rlcore.config.requirements import unmet_with_extras
 from rlcore.config.schema import AUTO
 from rlcore.episodes.tool_environment import tool_of
-from rlcore.errors import DataError, EnvironmentFailure, NotInstalledError, UserError
+from rlcore.errors import DataError, EnvironmentFailure, NotInstalledError, PluginError, UserError
 from rlcore.models.folder import local_folder
 from rlcore.plugins.loading import load_attribute, pip_line
 from rlcore.plugins.observers import check_observer
@@ -59,20 +60,27 @@ def run_findings(run: RunSession, *, split: str = "evaluation") -> list[Finding]
     stages: tuple[tuple[str, Callable[[], Iterable[Finding]], bool], ...] = (
         ("run", lambda: _ids(run), True),
         ("run", lambda: _settings(run), True),
+        ("model.path", lambda: _model(run), True),
         ("environment", lambda: _components(run), True),
         ("data", lambda: _tasks(run, splits), True),
         ("data", lambda: _task_contents(run, splits), False),
-        ("trainer", lambda: _training(run) if run.trains else (), False),
+        ("trainer", lambda: _of_trainer(run, "trainer"), True),
+        ("strategy", lambda: _of_trainer(run, "strategy"), True),
     )
     for key, stage, is_independent in stages:
-        if (errors or any(one.status == "fail" for one in found)) and not is_independent:
-            break
+        has_failed = bool(errors) or any(one.status == "fail" for one in found)
+        if has_failed and not is_independent:
+            continue
         try:
             found.extend(stage())
         except NotInstalledError as error:
             errors += [(error, key)] if missing is None else []
+        except PluginError as error:
+            errors += [(error, key)] if not has_failed else []  # else perhaps because of the earlier failure
         except UserError as error:
-            errors.append((error, key))
+            errors += [(error, key)] if str(error) not in {str(other) for other, _ in errors} else []
+    told = [replace(failure_of(error, key), where=error.where or "") for error, key in errors]
+    found = [one for one in found if one.text not in {other.text for other in told}]
     failed = any(one.status == "fail" for one in found)
     if missing is not None and not failed and not errors:
         raise missing
@@ -80,7 +88,7 @@ def run_findings(run: RunSession, *, split: str = "evaluation") -> list[Finding]
         raise errors[0][0]
     if missing is not None:
         found.insert(0, replace(failure_of(missing, "run"), kind="not installed", where="the components of the run"))
-    return found + [replace(failure_of(error, key), where=error.where or "") for error, key in errors]
+    return found + told
 
 
 def _settings(run: RunSession) -> Iterator[Finding]:
@@ -159,16 +167,25 @@ def _own(run: RunSession, kind: str, id: str, path: KeyPath, *arguments: object)
             yield one if one.key else replace(one, key=".".join(path))
 
 
-def _training(run: RunSession) -> Iterator[Finding]:
-    yield from _own(run, "trainer", run.config.trainer.id, ("trainer", "id"))
-    yield from _own(run, "strategy", run.config.strategy.id, ("strategy", "id"))
+def _of_trainer(run: RunSession, kind: Literal["trainer", "strategy"]) -> Iterator[Finding]:
+    if run.trains:
+        yield from _own(run, kind, getattr(run.config, kind).id, (kind, "id"))
+
+
+def _model(run: RunSession) -> tuple[()]:
+    _folder(run)
+    return ()
+
+
+def _folder(run: RunSession) -> Path | None:
+    """Look for the model folder."""
+    if run.engine_spec.speaks != "tokens":
+        return None
+    return local_folder(run.config.model.path, where=run.resolved.origin(("model", "path")))
 
 
 def _components(run: RunSession) -> Iterator[Finding]:
-    """Import the components, and look for the model folder."""
-    folder = None
-    if run.engine_spec.speaks == "tokens":
-        folder = local_folder(run.config.model.path, where=run.resolved.origin(("model", "path")))
+    """Import the components."""
     for environment in run.environments:
         if environment.python is None:
             run.load("environment", environment.id)
@@ -177,7 +194,7 @@ def _components(run: RunSession) -> Iterator[Finding]:
         run.rewards(environment.name)
     if not run.environments:
         run.rewards()
-    if folder is not None:
+    if (folder := _folder(run)) is not None:
         check_tools_of_environments(run, folder)
     if run.samples and run.runs_code:
         run.sandbox_choice  # noqa: B018 (choosing refuses one that is not available)

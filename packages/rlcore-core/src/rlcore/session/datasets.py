@@ -269,3 +269,11 @@ def _smallest(processor: ImageProcessor) -> bytes:
     written = io.BytesIO()
     Image.new("L", (processor.token_side, processor.token_side)).save(written, format="PNG")
     return written.getvalue()
+
+
+def rows_told(dataset: Dataset, *splits: str) -> list[str]:
+    """A line for each form of rows that a dataset recognised, and each split with rows that it skipped."""
+    forms = [one for split in splits for one in dataset.mappings(split)] if isinstance(dataset, MapsRows) else []
+    counts = {split: dataset.skipped(split) for split in splits} if isinstance(dataset, CountsSkipped) else {}
+    read = [f"rows      {one}" for one in dict.fromkeys(forms)]
+    return read + [f"skipped   {counted(n, 'unusable row')} in data.{split}" for split, n in counts.items() if n]

@@ -32,7 +32,7 @@ from rlcore.plugins.registry import Registry, asked, make_component
 from rlcore.report import Facts, notes_of_plugins, write_sheet
 from rlcore.runs.directory import asked_of, config_layer
 from rlcore.runs.records import newest_rollouts, purpose_and_step, read_groups
-from rlcore.session.datasets import checked_dataset
+from rlcore.session.datasets import checked_dataset, rows_told
 from rlcore.session.exits import exits_reported
 from rlcore.types import Demonstration, Task, media_hash, to_json
 
@@ -265,6 +265,8 @@ def _rows_of_dataset(name: str, options: tuple[str, ...], split: str) -> Iterato
     found: Sequence[Task | Demonstration] = dataset.tasks(split)
     if not found and isinstance(dataset, ConversationDataset):
         found = dataset.conversations(split)
+    for line in rows_told(dataset, split):
+        say(line)
     for one in found:
         known = {media_hash(image): image for image in one.images}
         row = {**to_json(one, encode_bytes=media_hash), "images": counted(len(one.images), "image")}
