@@ -49,9 +49,10 @@ INTRODUCTION = f"""
 Accuracy on 200 held-out drawn screens. Columns with a step have actions that are sampled at temperature 1 after this
 number of steps of reinforcement learning; step 0 is after the warm-up. Greedy actions before and after them show what
 the warm-up has taught. The commands with a seed are complete default recipes. The others are controls with
-{SHORT.removeprefix("trainer.steps=")} steps: rewards that are permuted among the trajectories of a step, and pictures
-without elements. The last columns evaluate the trained agent on pictures without elements, and its greedy actions on
-screens with exactly 2, 3 or 4 elements. A run that is not listed has not been computed.
+{SHORT.removeprefix("trainer.steps=")} steps: rewards that are permuted among the trajectories of a step, with which
+`mind2web` loses the format of its actions, and pictures without elements. The last columns evaluate the trained agent
+on pictures without elements, and its greedy actions on screens with exactly 2, 3 or 4 elements. A run that is
+not listed has not been computed.
 
 - The demonstrations of the warm-up show where {", ".join(SHOWN)} elements are. For tasks about {", ".join(REWARDED)},
   they act on random elements, and no demonstration tells where these colours are. All tasks of reinforcement learning
@@ -59,7 +60,7 @@ screens with exactly 2, 3 or 4 elements. A run that is not listed has not been c
 - The target of a held-out screen has a colour that targets of its kind never have in training, such as a yellow app. So
   the text of its task is new. Other elements have this colour on screens of training: among two colours only, the
   policy found targets by elimination, and `mind2web` with seed 1 reached 0.61 in training, but 0.29 on held-out
-  screens. The runs of commit d9687a62 are from before this change.
+  screens.
 - A random cell is right in {CHANCE:.2f} of the tasks, a random element in {ANY_ELEMENT:.2f}, and a random element of
   these three colours in {OF_SET:.2f}: in 0.50, 0.33 and 0.33 of the tasks with 2, 3 and 4 elements. A higher accuracy
   needs to tell the three colours apart.
@@ -69,6 +70,8 @@ screens with exactly 2, 3 or 4 elements. A run that is not listed has not been c
 - The tasks of a plugin have the same number of tokens. When those of `mind2web` had not, the policy learned the colours
   at each distance between task and picture alone: with seed 0, the accuracy rose to 0.75 in training, and only to
   0.29 on held-out screens.
+
+![Accuracy on held-out screens during training](../images/gui.svg)
 
 Written by `uv run pytest -m proof tests/end_to_end/test_gui_learns.py`.
 """
