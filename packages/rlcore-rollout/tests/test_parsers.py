@@ -167,6 +167,65 @@ def test_coder_values_are_texts_where_the_tool_declares_text(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"enum": ["1", "2"]}, "1"),
+        ({"enum": ["a", 1]}, 1),
+        ({"enum": [1.5, None]}, 1),
+        ({"const": "1"}, "1"),
+        ({"const": 1}, 1),
+        ({"oneOf": [{"type": "string"}, {"const": None}]}, "1"),
+        ({"oneOf": [{"type": "string"}, {"type": "integer"}]}, 1),
+        ({"anyOf": [{"type": "string"}, True]}, 1),
+        ({"allOf": [{"type": ["string", "integer"]}, {"enum": ["1"]}]}, "1"),
+        ({"allOf": [{"type": ["string", "integer"]}, {"minLength": 1}]}, 1),
+        ({"type": ["string", "integer"], "enum": ["1"]}, "1"),
+        ({"$ref": "#/$defs/a~1b"}, "1"),
+        ({"anyOf": [{"$ref": "#/$defs/a~1b"}, {"type": "null"}]}, "1"),
+        ({"$ref": "#/$defs/loop"}, 1),
+        ({"$ref": "#/$defs/missing"}, 1),
+        ({"$ref": "https://example.com/#/$defs/a~1b"}, 1),
+        ({"description": "anything"}, 1),
+    ],
+)
+def test_coder_value_is_a_text_where_the_schema_accepts_only_texts(schema: dict[str, Any], value: Any) -> None:
+    definitions = {"a/b": {"$ref": "#/$defs/text"}, "text": {"type": "string"}, "loop": {"$ref": "#/$defs/loop"}}
+    parameters = {"type": "object", "properties": {"x": schema}, "$defs": definitions}
+    calls = Qwen3CoderParser().parse("<function=f><parameter=x>1</parameter></function>")[1]
+    tool = ToolSchema(name="f", description="", parameters=parameters)
+    (call,) = with_declared_types(Message(role="assistant", content="", tool_calls=calls), [tool]).tool_calls
+    assert (call.arguments, call.texts) == ({"x": value}, None)
+
+
+CLOSED = "</parameter>\n</function>"
+IN_TAGS = f"<tool_call>\n<function=f>\n<parameter=x>\n%s\n{CLOSED}\n</tool_call>"
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        (f"<function=f><parameter=x>a{CLOSED}b{CLOSED}", [f"a{CLOSED}b"]),
+        (IN_TAGS % f"a{CLOSED}b", [f"a{CLOSED}b"]),
+        (IN_TAGS % f"a{CLOSED}b<function=g>", [f"a{CLOSED}b<function=g>"]),
+        (IN_TAGS % f"a{CLOSED}</tool_call>b", [f"a{CLOSED}</tool_call>b"]),
+        (IN_TAGS % (IN_TAGS % "a" + '"""'), [IN_TAGS % "a" + '"""']),
+        (f"{IN_TAGS % f'a{CLOSED}b'} and\n{IN_TAGS % 'c'}", [f"a{CLOSED}b", "c"]),
+        (f"{IN_TAGS % 'a'}\n{IN_TAGS % f'b{CLOSED}c'}\nSo.", ["a", f"b{CLOSED}c"]),
+        ((IN_TAGS % "a").removesuffix("</tool_call>") + " and " + IN_TAGS % "b", ["a", "b"]),
+        (IN_TAGS % "a" + (IN_TAGS % "b").removeprefix("<tool_call>"), ["a", "b"]),
+        (f"<function=f><parameter=x>a{CLOSED} and <function=f><parameter=x>b{CLOSED}", ["a", "b"]),
+    ],
+)
+def test_coder_call_ends_at_the_last_closing_tags_before_the_next_call(text: str, values: list[str]) -> None:
+    assert [call[1] for call in parse(Qwen3CoderParser(), text)[1]] == [{"x": value} for value in values]
+
+
+def test_coder_value_with_closing_tags_may_have_others_after_it() -> None:
+    text = IN_TAGS % f"a{CLOSED}b\n</parameter>\n<parameter=y>\n2"
+    assert parse(Qwen3CoderParser(), text) == ("", [("f", {"x": f"a{CLOSED}b", "y": 2}, True)])
+
+
+@pytest.mark.parametrize(
     ("text", "said"),
     [
         ("<tool_call><function=f>", "</function> is missing"),
@@ -200,7 +259,8 @@ BOMBS = [
     "<|channel|>commentary to=functions.f<|message|>", "to=f<|message|>{", "<|message|><|end|>", "<function=",
     "<function=f>",
     "<function=f></function>", "<function=f><parameter=x>", "<parameter=x>1</parameter>", "</parameter>",
-    "<tool_call>\n", "to=",
+    "<tool_call>\n", "to=", "</parameter></function>", "<tool_call><function=f><parameter=x>1</parameter></function>9",
+    "<function=f><parameter=x>1</parameter></function></tool_call>",
 ]  # fmt: skip
 
 
@@ -301,7 +361,9 @@ THOUGHTS = [
 ]
 
 
-@pytest.mark.parametrize("code", [*CODES, "[THINK]", "[/THINK]", "[TOOL_CALLS]", "</parameter>", "".join(CODES)])
+@pytest.mark.parametrize(
+    "code", [*CODES, "[THINK]", "[/THINK]", "[TOOL_CALLS]", "</parameter>", "".join(CODES), "</parameter>\n</function>"]
+)
 @pytest.mark.parametrize(("make", "opening", "closing"), THOUGHTS)
 def test_tags_in_the_arguments_of_a_call_are_arguments(make: Any, opening: str, closing: str, code: str) -> None:
     parser: ToolCallParser = make() if make is MistralParser else ThinkParser(make())

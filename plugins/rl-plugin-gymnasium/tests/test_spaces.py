@@ -44,19 +44,39 @@ def test_observations_that_cannot_be_shown_are_errors(space: spaces.Space[Any]) 
 
 @pytest.mark.parametrize(
     ("text", "action"),
-    [("left", 0), ("I go Right.", 2), ("left or right? right", 2), ("up\n", 3), ("**DOWN**", 1)],
+    [
+        ("left", 0),
+        ("I go Right.", 2),
+        ("left or right? right", 2),
+        ("up\n", 3),
+        ("**DOWN**", 1),
+        ("_down_", 1),
+        ("__Right__.", 2),
+        ("Not *up*, _but left_", 0),
+    ],
 )
 def test_the_last_name_in_a_text_is_the_action(text: str, action: int) -> None:
     assert Actions(spaces.Discrete(4), ["left", "down", "right", "up"]).parse(text) == action
 
 
-@pytest.mark.parametrize("text", ["Move forward", "move  forward", "move\nforward", "I move.\nMOVE\t forward!"])
+@pytest.mark.parametrize(
+    "text", ["Move forward", "move  forward", "move\nforward", "I move.\nMOVE\t forward!", "__move forward__"]
+)
 def test_any_white_space_separates_the_words_of_a_name(text: str) -> None:
     for names in (["move", "move forward"], ["move", " Move  forward"]):
         assert Actions(spaces.Discrete(2), names).parse(text) == 1
 
 
-@pytest.mark.parametrize("text", ["", "leftmost", "up-left!", "4", "\ud800", "x" * 100_000])
+@pytest.mark.parametrize(
+    "text", ["move, forward", "move forwards", "**move** forward", "move. Forwards", "move - forward"]
+)
+def test_a_text_that_is_similar_to_a_name_is_no_action(text: str) -> None:
+    for before in ("", "move? "):
+        with pytest.raises(InvalidAction):
+            Actions(spaces.Discrete(2), ["move", "move forward"]).parse(before + text)
+
+
+@pytest.mark.parametrize("text", ["", "leftmost", "up-left!", "_up_left_", "up_left", "4", "\ud800", "x" * 100_000])
 def test_a_text_without_a_name_is_no_action(text: str) -> None:
     with pytest.raises(InvalidAction, match="left, up"):
         Actions(spaces.Discrete(2), ["left", "up"]).parse(text)
@@ -64,8 +84,9 @@ def test_a_text_without_a_name_is_no_action(text: str) -> None:
 
 def test_actions_without_names_are_numbers() -> None:
     actions = Actions(spaces.Discrete(12, start=-1))
-    assert [actions.parse(text) for text in ("-1", "take 10", "1 or 2: 2")] == [-1, 10, 2]
-    for text in ("11", "3.5", "100", "9" * 200_000):
+    for text, action in (("-1", -1), ("take 10", 10), ("1 or 2: 2", 2), ("_1_", 1), ("1 000 fields: 2", 2)):
+        assert actions.parse(text) == action
+    for text in ("11", "3.5", "100", "1/2", "2 or 1 / 2", "1,2", "1,2.5", "1 000", "1 002", "9" * 200_000):
         with pytest.raises(InvalidAction):
             actions.parse(text)
     assert actions.text(np.int64(10)) == "10"
@@ -73,9 +94,10 @@ def test_actions_without_names_are_numbers() -> None:
 
 def test_several_numbers_are_one_action() -> None:
     actions = Actions(spaces.MultiDiscrete([3, 5]))
-    assert actions.parse("first 2, then 4").tolist() == [2, 4]
+    for text in ("first 2, then 4", "2,4", "_2_ __4__", "1/3 is done: 2 4"):
+        assert actions.parse(text).tolist() == [2, 4]
     assert actions.text(np.array([2, 4])) == "2 4"
-    for text in ("2", "3 0", "-1 0", "9" * 50):
+    for text in ("2", "3 0", "-1 0", "9" * 50, "1 000 2", "1,000 2", "1/2", "2 1/2", "1/2 2"):
         with pytest.raises(InvalidAction, match="0 to 2, 0 to 4"):
             actions.parse(text)
 

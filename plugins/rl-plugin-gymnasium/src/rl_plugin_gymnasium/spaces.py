@@ -14,8 +14,11 @@ if TYPE_CHECKING:
 LONGEST_BOX = 256
 """Maximum number of elements of a `Box` that is shown as numbers."""
 
-_BEFORE, _AFTER = r"(?<![\w.-])", r"(?!\w|[.-]\w)"
-"""Around a whole word or number: ``left`` is not in ``up-left``, and 3 is not in 3.5."""
+_BEFORE, _AFTER = r"(?<![\w.-])_{0,3}", r"_{0,3}(?!\w|[.-]\w)"
+"""Around a whole word or number: ``left`` is in ``_left_``, but not in ``up-left``, and 3 is not in 3.5."""
+# Not actions, but they count as the last one in a text. With spaces, "2 100" may be two of several numbers.
+_NO_NUMBER = r"-?[0-9]+(?:(?:[ ]?/[ ]?|,)[0-9]+|[ ][0-9]{3}(?![0-9]))+(?:\.[0-9]+)?"
+_NONE_OF_SEVERAL = r"-?[0-9]+(?:[ ]?/[ ]?[0-9]+|[ ,]0[0-9]{2}(?![0-9]))+(?:\.[0-9]+)?"
 
 
 class InvalidAction(ValueError):
@@ -84,7 +87,8 @@ class Actions:
     """The actions of a space as text.
 
     - Discrete: one action. The last name (or number) in the text counts, so that a model can think before it acts.
-      Names are compared without case, and any white space separates their words.
+      Names are compared without case, and any white space separates their words. It is invalid if it is unclear,
+      such as ``1/2``, ``1,2`` and ``1 000``, or ``move, forward`` and ``move forwards`` for ``move forward``.
     - MultiDiscrete with one dimension: as many numbers as it has parts, the last ones in the text.
     - Text: the whole text without surrounding spaces.
 
@@ -115,16 +119,19 @@ class Actions:
             shown = list(names) or [str(first + number) for number in range(count)]
             self._values = {_spaced(name): first + number for number, name in enumerate(shown)}
             self.valid = f"one of these actions: {', '.join(shown)}"
-            longest_first = [
-                r"\s+".join(map(re.escape, name.split())) for name in sorted(self._values, key=len, reverse=True)
-            ]
-            self._pattern = re.compile(rf"{_BEFORE}(?:{'|'.join(longest_first)}){_AFTER}")
+            patterns = [_NO_NUMBER] if any(name.lstrip("-").isdecimal() for name in self._values) else []
+            for name in sorted(self._values, key=len, reverse=True):
+                words = list(map(re.escape, name.split()))
+                patterns.append(r"\s+".join(words))
+                if len(words) > 1:
+                    patterns.append(r"\W+".join(words) + r"[^\W_]*")  # similar, but not the name
+            self._pattern = re.compile(rf"{_BEFORE}({'|'.join(patterns)}){_AFTER}")
             return
         if names:
             raise UserError(
                 "data.actions names the actions of a Discrete space", found=str(space), fix="remove data.actions"
             )
-        self._pattern = re.compile(rf"{_BEFORE}-?[0-9]{{1,18}}{_AFTER}")
+        self._pattern = re.compile(rf"{_BEFORE}({_NONE_OF_SEVERAL}|-?[0-9]{{1,18}}){_AFTER}")
         if isinstance(space, spaces.MultiDiscrete) and len(space.shape) == 1:
             self._parts = int(space.shape[0])
             ranges = zip(space.start.tolist(), space.nvec.tolist(), strict=True)
@@ -152,14 +159,16 @@ class Actions:
         """
         if self._values:
             found = self._pattern.findall(text.lower())
-            if found:
+            if found and _spaced(found[-1]) in self._values:
                 return self._values[_spaced(found[-1])]
         elif self._parts:
             import numpy as np
 
-            action = np.array([int(number) for number in self._pattern.findall(text)[-self._parts :]], dtype=np.int64)
-            if len(action) == self._parts and self.space.contains(action.astype(self.space.dtype)):
-                return action.astype(self.space.dtype)
+            numbers = self._pattern.findall(text)[-self._parts :]
+            if len(numbers) == self._parts and all(number.lstrip("-").isdecimal() for number in numbers):
+                action = np.array([int(number) for number in numbers], dtype=np.int64).astype(self.space.dtype)
+                if self.space.contains(action):
+                    return action
         elif self.space.contains(text.strip()):
             return text.strip()
         raise InvalidAction(f"Invalid action. Answer with {self.valid}.")

@@ -6,7 +6,7 @@ import math
 import re
 from fractions import Fraction
 
-from rl_plugin_string_equal.numbers import Literal, last_literal, literal_at, literals, plain
+from rl_plugin_string_equal.numbers import MINUS, SIGN, Literal, last_literal, literal_at, literals, plain
 
 MAXIMUM_CHARACTERS = 100_000
 """Only the end of a longer text is searched."""
@@ -16,10 +16,17 @@ _HASHES = re.compile(r"####[ \t]{0,4}")
 _ANSWER_IS = re.compile(r"\banswer[ \t*_]{0,4}(?:is|are|was|=|:)[ \t]{0,4}:?", re.IGNORECASE)
 _DECORATION = re.compile(r"(?:[\s*_`\"'(\[{$£€¥≈~]|\\[(\[$]){0,12}(?:[A-Za-z]{1,2} ?= ?)?")
 _HEADING = re.compile(r"[.):]\s+\S")
-_OPERATOR = re.compile(r"[ ]?(?:(?P<equals>=)|[-+*/×÷\N{MINUS SIGN}]|\\(?:times|cdot|div))[ ]?[$£€¥]?")
+_OPERATOR = re.compile(rf"[ ]?(?:(?P<equals>=)|[*/×÷]|{SIGN}|\\(?:times|cdot|div))[ ]?[$£€¥]?")
 _WRAPPER = re.compile(r"\\(?:text|textbf|textrm|mathrm|mathbf|mbox|left|right|quad|[ ,;:()\[\]])")
-_ASIDE = re.compile(r"(?<=[0-9%])[ ]{1,3}\([^()\n]{0,200}\)")
-_EXPRESSION = re.compile(r"[\\+*√π±∞]|\s-\s")
+_UNIT = r"(?:[ ](?!(?:is|are|was|were|and|or|so|then|x|times)\b)[A-Za-z°€£¥][\w/^'-]{0,20}){0,3}"
+_IN_PARENTHESES = r"\((?:[^()\n]|\([^()\n]{0,200}\)){0,200}\)"
+_ASIDE = re.compile(
+    rf"(?<=[0-9%])(?:[ ]{{1,3}}|((?:\$|\\\))?{_UNIT})(?:[ ]{{1,3}}|\s{{0,3}}\n|[.!]\s{{0,3}}\n\n)"
+    rf"(?=\([^)]{{0,200}}[^\W\d_])){_IN_PARENTHESES}"
+)
+_EXPRESSION = re.compile(rf"[\\+*√π±∞]|[{MINUS}]\s")
+_FIRST_SIGN = re.compile(rf"\A\s*({SIGN})\s+(?=[$£€¥.0-9])")
+_ITEM = re.compile(rf"\s*[{MINUS}][ ]+(?=[^\n]*\Z)")
 
 
 def stated_number(response: str) -> Fraction | None:
@@ -27,7 +34,7 @@ def stated_number(response: str) -> Fraction | None:
 
     The text after the last ``</think>``, or the whole response, is searched. The first match in this list is used: the
     last balanced ``\boxed{…}``; the last ``#### x``; the last ``answer is x`` (``answer: x``, ``answer = x``); the last
-    number, but not one in parentheses after another, as in ``24 (2 dozen)``.
+    number, but not one in parentheses after another, as in ``24 eggs (2 dozen)``.
     """
     response = response[-MAXIMUM_CHARACTERS:].rsplit("</think>", 1)[-1]
     box = last_box(response)
@@ -40,8 +47,11 @@ def stated_number(response: str) -> Fraction | None:
             if found is None or (marker is _HASHES and _HEADING.match(text, found.end)):
                 continue  # followed by words, or a numbered heading: not an answer
             return found.value
-    last = last_literal(_ASIDE.sub("", text))
-    return last.value if last is not None else None
+    text = _ASIDE.sub(r"\1", text).strip()
+    last, item = last_literal(text), _ITEM.match(text)
+    if last is None or (item and item.end() == last.start):  # "- 3" may be an item of a list
+        return None
+    return last.value
 
 
 def expected_number(answer: object) -> Fraction | None:
@@ -65,7 +75,7 @@ def expected_number(answer: object) -> Fraction | None:
 
 def single_number(text: str) -> Fraction | None:
     """The only number in a text; None if there is not exactly one. Units are allowed, and ``x =`` is ignored."""
-    text = plain(text).rsplit("=", 1)[-1]
+    text = _FIRST_SIGN.sub(r"\1", plain(text).rsplit("=", 1)[-1])
     found = list(literals(text))
     if len(found) != 1:
         return None

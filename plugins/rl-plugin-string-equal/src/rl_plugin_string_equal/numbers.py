@@ -18,31 +18,39 @@ MAXIMUM_DIGITS = 100
 MAXIMUM_EXPONENT = 100
 """A power of ten with a larger absolute exponent is invalid."""
 
-_SIGN = "[-+\N{MINUS SIGN}]"
-_SPACES = "\N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}\N{THIN SPACE}"
-_RUN = rf"(?:[0-9]{{1,3}}(?:[ ][0-9]{{3}})+(?![0-9])(?:\.[0-9]+)?|[0-9]+(?:[.,:{_SPACES}][0-9]+)*|\.[0-9]+)"
+MINUS = "-\N{MINUS SIGN}\N{EN DASH}"
+SIGN = rf"[{MINUS}+]"
+_BETWEEN = "_,'\N{RIGHT SINGLE QUOTATION MARK}\N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}\N{THIN SPACE}"
+_SPACED = rf"[0-9]{{1,3}}(?=[ ][0-9]{{3}}(?![0-9]))(?:[ .:{_BETWEEN}][0-9]+)*"
+_RUN = rf"(?:{_SPACED}|[0-9]+(?:[.:{_BETWEEN}][0-9]+|[ ]0[0-9]+)*|\.[0-9]+)"
+_SCALES = {"thousand": "3", "million": "6", "billion": "9", "trillion": "12"}
 _LITERAL = re.compile(
     rf"""
-    (?: (?<![0-9A-Za-z_)\]}}^])(?<!\^\{{)(?P<sign>{_SIGN})              # a sign after a digit or a name is an operator
-      | (?<![0-9A-Za-z_^])(?<!\^\{{)(?<!\^{_SIGN})(?<!\^\{{{_SIGN}) )   # x2, m^2 and s^{{-1}} contain no number
+    (?: (?<![0-9A-Za-z_)\]}}^])(?<!\^\{{)(?P<sign>{SIGN})              # a sign after a digit or a name is an operator
+      | (?:(?<=[=≈<>≤≥:,#([{{$])|(?<=[=≈<>≤≥:,#][ ])|(?<=\bis[ ])|(?<=\b(?:are|was)[ ]))(?P<apart>{SIGN})[ ]{{1,2}}
+      | (?<![0-9A-Za-z_^])(?<!\^\{{)(?<!\^{SIGN})(?<!\^\{{{SIGN}) )   # x2, m^2 and s^{{-1}} contain no number
     [$£€¥]?
     (?:(?P<whole>[0-9]+)[ ]{{1,3}}(?=[0-9]+/[0-9]))?
     (?P<run>{_RUN})
-    (?P<over>(?:[ ]?/[ ]?{_SIGN}?{_RUN})*)
-    (?: [eE](?P<exponent>[-+]?[0-9]+)(?![0-9A-Za-z_])
-      | [ ]{{0,3}}(?:\\times|\\cdot|[×·*xX])[ ]{{0,3}}10[ ]?\^[ ]?\{{?(?P<power_of_ten>{_SIGN}?[0-9]+)\}}? )?
-    (?P<power>(?:[ ]?\^[ ]?|[ ]\*\*[ ]?|\*\*(?![ ]))[{{(]?{_SIGN}?[0-9.]*[0-9])?  # "5** (" ends bold text
+    (?P<over>(?:[ ]?/[ ]?{SIGN}?{_RUN})*)
+    (?: (?P<unclear>[ ]?k|[KMB])(?![0-9A-Za-z_])  # 5k is 5000, or 5 times k
+      | (?:[ ]|\\[ ,;:]){{0,3}}(?:\\[a-z]{{4,6}}\{{[ ]?)?(?P<scale>(?i:{"|".join(_SCALES)}))s?(?![0-9A-Za-z_])
+      | [eE](?P<exponent>[-+]?[0-9]+)(?![0-9A-Za-z_])
+      | [ ]{{0,3}}(?:\\times|\\cdot|[×·*xX])[ ]{{0,3}}10[ ]?\^[ ]?\{{?(?P<power_of_ten>{SIGN}?[0-9]+)\}}? )?
+    (?P<power>(?:[ ]?\^[ ]?|[ ]\*\*[ ]?|\*\*(?![ ]))[{{(]?{SIGN}?[0-9.]*[0-9])?  # "5** (" ends bold text
     """,
     re.VERBOSE,
 )
-_GROUPED = re.compile(rf"[0-9]{{1,3}}(?:([ ,{_SPACES}])[0-9]{{3}})(?:\1[0-9]{{3}})*(?:\.[0-9]+)?")
+_GROUPED = re.compile(rf"[0-9]{{1,3}}(?:([ {_BETWEEN}])[0-9]{{3}})(?:\1[0-9]{{3}})*(?:\.[0-9]+)?")
+_TWO_NUMBERS = re.compile(r"(?<![0-9.,])(?<![0-9] )[0-9]{1,3} [1-9][0-9]{2}(?:\.[0-9]+)?[ \\*_{-]{0,4}[A-Za-z]")
+"""``5 100 ml`` may be two numbers; ``5 000 ml``, ``1 234 567 ml`` and ``5 100.`` are one."""
 _PLAIN = re.compile(r"[0-9]*(?:\.[0-9]+)?")
 
 _PART = r"[ ]?(?:([0-9])|\{([^{}]{1,64})\})"
 _FRACTION = re.compile(rf"([0-9]?)[ ]?\\[dtc]?frac{_PART}{_PART}")
 _EMPHASIS = re.compile(r"(?<![0-9A-Za-z*_)\]}])(\*{1,3}|_{1,3})(?=[^\s*_])([^*_\n]{1,300})(?<=\S)\1(?![0-9A-Za-z*_])")
 """Bold and italic text in Markdown. A marker after a number is an operator, as in ``2**3``."""
-_NUMBER_ONLY = re.compile(rf"\s*{_SIGN}?{_RUN}\s*")
+_NUMBER_ONLY = re.compile(rf"\s*{SIGN}?{_RUN}\s*")
 _DEGREES = re.compile(r"\^[ ]?(?:\\circ|\{[ ]?\\circ[ ]?\})|°")
 _DIGIT_SPACE = re.compile(r"(?<=[0-9])\\[,;:](?=[0-9]{3})")
 
@@ -92,7 +100,9 @@ def _plain_fraction(match: re.Match[str]) -> str:
 
 def _value(match: re.Match[str], text: str) -> Fraction | None:
     following = text[match.end() : match.end() + 1]
-    if match["power"] or (following.isnumeric() and not following.isascii()):  # 2^3, 5², 3½
+    if match["power"] or match["unclear"] or (following.isnumeric() and not following.isascii()):  # 2^3, 2k, 5², 3½
+        return None
+    if _TWO_NUMBERS.search(text, match.start("run"), match.end() + 5):
         return None
     value = _run_value(match["run"])
     over = match["over"].split("/")[1:]
@@ -108,7 +118,7 @@ def _value(match: re.Match[str], text: str) -> Fraction | None:
         if value is None or whole is None or not 0 <= value < 1:
             return None
         value += whole
-    exponent = match["exponent"] or match["power_of_ten"]
+    exponent = match["exponent"] or match["power_of_ten"] or _SCALES.get((match["scale"] or "").lower())
     if exponent:
         scale = _power_of_ten(exponent)
         if value is None or scale is None:
@@ -116,12 +126,12 @@ def _value(match: re.Match[str], text: str) -> Fraction | None:
         value *= scale
     if value is None:
         return None
-    return -value if match["sign"] in ("-", "\N{MINUS SIGN}") else value
+    return -value if (match["sign"] or match["apart"] or "+") in MINUS else value
 
 
 def _signed(text: str) -> Fraction | None:
-    value = _run_value(text.lstrip("-+\N{MINUS SIGN}"))
-    return -value if value is not None and text[0] in "-\N{MINUS SIGN}" else value
+    value = _run_value(text.lstrip("+" + MINUS))
+    return -value if value is not None and text[0] in MINUS else value
 
 
 def _run_value(run: str) -> Fraction | None:
@@ -135,5 +145,5 @@ def _run_value(run: str) -> Fraction | None:
 def _power_of_ten(exponent: str) -> Fraction | None:
     if len(exponent) > 5:
         return None
-    power = int(exponent.replace("\N{MINUS SIGN}", "-"))
+    power = int(re.sub(f"[{MINUS}]", "-", exponent))
     return Fraction(10) ** power if abs(power) <= MAXIMUM_EXPONENT else None

@@ -14,10 +14,19 @@ Kind = Literal["choice", "number", "text"]
 THRESHOLDS = tuple(Fraction(50 + 5 * step, 100) for step in range(10))
 """Of the mean relative accuracy: 0.50, 0.55, …, 0.95."""
 
-_CHOICE = re.compile(r"[(\[]?([A-Za-z])[)\].:]*(?:\s+(.*))?", re.DOTALL)
+_CHOICE = re.compile(r"[(\[]?([A-Za-z])[)\].:^]*(?:\s+(.*))?", re.DOTALL)
 _LETTER = re.compile(r"[A-Z]")
-_NUMBER = re.compile(r"(?<![\w.,])[-+−]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?![\w]|[.,/^]\d)")
-_ONLY_A_NUMBER = re.compile(r"[$€£]?\s*([-+−]?[\d,.]+)\s*%?")
+_SIGN = "[-+−–]"
+_NUMBER = re.compile(
+    rf"(?:(?:(?<![^=:(])|(?<=[=:(][ ])|(?<=\bis[ ])){_SIGN}[ ]|(?<![\w.,/^]){_SIGN}?)(?<!\^{_SIGN})(?<!\^{{)"
+    r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?![\w]|[.,/^]\d)"
+)
+_ONLY_A_NUMBER = re.compile(rf"[$€£]?\s*({_SIGN}? ?[\d,.]+)\s*%?")
+_ASIDE = re.compile(
+    r"(\d[^()\d.,;:=]{0,40})\((?!\s*(?:or|maybe|perhaps)\b)(?=[^)]{0,200}[^\W\d_]{2})(?:[^()]|\([^()]*\)){0,200}\)"
+)
+"""Words in parentheses after a number, as in ``18 (2 dozen)``, but not an alternative."""
+_EMPHASIS = re.compile(r"(?<![\w*`])(\*{1,3}|_{1,3}|`{1,3})(?=[^\s*_`])([^*`\n]{1,300}?)(?<=[^\s*_`])\1(?![\w*`])")
 _ARTICLE = re.compile(r"\b(?:a|an|the)\b")
 _LATEX_TEXT = re.compile(r"\\(?:text|mathrm|mathbf|textbf)\{([^{}]*)\}")
 MOST_DIGITS = 40
@@ -50,7 +59,9 @@ def compare(answer: str, accepted: Sequence[str], *, options: Sequence[str] = ()
         options: texts of the options of a multiple choice
         relative: numbers are right with a mean relative accuracy of at least 0.5
     """
-    answer, expected = _plain(answer) if len(answer) <= LONGEST else "", _plain(accepted[0])
+    answer = _plain(answer) if len(answer) <= LONGEST else ""
+    accepted, options = list(map(_plain, accepted)), list(map(_plain, options))
+    expected = accepted[0]
     if options or _LETTER.fullmatch(expected):
         return Verdict(right=_same_choice(answer, expected, options), kind="choice")
     wanted = _only_number(expected)
@@ -71,8 +82,8 @@ def mean_relative_accuracy(found: Fraction, expected: Fraction) -> Fraction:
 
 
 def the_number(text: str) -> Fraction | None:
-    """The number of a text that has exactly one; thousands separators are allowed."""
-    found = {_value(match[0]) for match in _NUMBER.finditer(text[:LONGEST])}
+    """The number of a text that has exactly one, apart from asides; thousands separators are allowed."""
+    found = {_value(match[0]) for match in _NUMBER.finditer(_ASIDE.sub(r"\1", _plain(text[:LONGEST])))}
     return found.pop() if len(found) == 1 else None
 
 
@@ -96,7 +107,7 @@ def _chosen(text: str, options: Sequence[str]) -> str | None:
     match = _CHOICE.fullmatch(text)
     if match is None:
         return None
-    letter, rest = match[1].upper(), normalised(match[2] or "")
+    letter, rest = match[1].upper(), normalised(_plain(match[2] or ""))
     if options and LETTERS.index(letter) >= len(options):
         return None
     contradicts = rest and options and rest != texts[LETTERS.index(letter)]
@@ -112,7 +123,7 @@ def _same_text(answer: str, accepted: Sequence[str]) -> bool:
 
 
 def _plain(text: str) -> str:
-    return _LATEX_TEXT.sub(r"\1", text).strip().strip("$").strip()
+    return _EMPHASIS.sub(r"\2", _LATEX_TEXT.sub(r"\1", text)).strip().strip("$").strip()
 
 
 def _only_number(text: str) -> Fraction | None:
@@ -123,7 +134,7 @@ def _only_number(text: str) -> Fraction | None:
 def _value(literal: str) -> Fraction | None:
     if len(literal) > MOST_DIGITS:
         return None
-    return Fraction(literal.replace(",", "").replace("−", "-"))
+    return Fraction(re.sub("[−–]", "-", re.sub("[, ]", "", literal)))
 
 
 __all__ = ["Verdict", "compare", "mean_relative_accuracy", "normalised", "the_number"]

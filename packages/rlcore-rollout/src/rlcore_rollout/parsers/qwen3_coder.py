@@ -17,13 +17,16 @@ from rlcore_rollout.parsers.calls import BadJson, bad_call, call_id, read_json, 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 FUNCTION, END = "<function=", "</function>"
 PARAMETER, VALUE_END = "<parameter=", "</parameter>"
-_VALUE_END = re.compile(rf"{VALUE_END}(?=\s{{0,64}}(?:{END}|{PARAMETER}))")
-"""The end of a value with what must follow it: code in a value may contain the tag itself."""
+# The end of a value with what must follow it: code in a value may contain the tags themselves.
+_NEXT = re.compile(rf"{VALUE_END}(?=\s{{0,64}}{PARAMETER})")
+_LAST = re.compile(rf"{VALUE_END}\s{{0,64}}{END}")
+_LAST_IN_TAGS = re.compile(rf"{VALUE_END}\s{{0,64}}{END}\s{{0,64}}{CLOSE}")
 EXPECTED = f"{OPEN}{FUNCTION}<tool name>>{PARAMETER}<name>><value>{VALUE_END}...{END}{CLOSE}"
 MOST_UNREADABLE = 32
 """Maximum number of unreadable calls in a turn. The rest of the turn is left as text."""
 _PYTHON: dict[str, Any] = {"True": True, "False": False, "None": None}
 _TAG = re.compile(re.escape(OPEN) + r"\s{0,64}$")
+_CALL = re.compile(rf"{OPEN}\s{{0,64}}{FUNCTION}")
 
 
 class Qwen3CoderParser:
@@ -37,9 +40,8 @@ class Qwen3CoderParser:
         calls: list[ToolCall] = []
         position = unreadable = 0
         while unreadable < MOST_UNREADABLE and (start := text.find(FUNCTION, position)) >= 0:
-            before = text[position:start]
-            tag = _TAG.search(before, max(0, len(before) - 64 - len(OPEN)))
-            kept.append(before[: tag.start()] if tag else before)
+            tag = _tag_before(text, start, position)
+            kept.append(text[position : tag.start() if tag else start])
             call, position = _read_call(text, start + len(FUNCTION), len(calls))
             calls.append(call)
             unreadable += call.error is not None
@@ -85,6 +87,7 @@ def _read_until(text: str, start: int, index: int, limit: int) -> tuple[ToolCall
         return bad_call(problem, index=index, expected=EXPECTED, name=name or ""), end
 
     arguments, texts = dict[str, Any](), dict[str, str]()
+    last: int | None = None
     while True:
         while position < limit and text[position].isspace():
             position += 1
@@ -94,8 +97,11 @@ def _read_until(text: str, start: int, index: int, limit: int) -> tuple[ToolCall
         if not text.startswith(PARAMETER, position):
             return bad(f"{END} is missing" if position == limit else f"there is text outside {PARAMETER}...>", limit)
         key, position = _tag_name(text, position + len(PARAMETER), limit)
-        found = None if key is None else _VALUE_END.search(text, position, limit)
-        end = -1 if key is None else found.start() if found else text.find(VALUE_END, position, limit)
+        if last is None:
+            last = _last_value_end(text, start, position, limit)
+        whole = last >= position
+        found = _NEXT.search(text, position, last if whole else limit)
+        end = found.start() if found else last if whole else text.find(VALUE_END, position, limit)
         if key is None or end < 0:
             return bad(f"{VALUE_END} is missing", limit)
         written = text[position:end].removeprefix("\n").removesuffix("\n")
@@ -103,6 +109,28 @@ def _read_until(text: str, start: int, index: int, limit: int) -> tuple[ToolCall
         if not isinstance(arguments[key], str):
             texts[key] = written
         position = end + len(VALUE_END)
+
+
+def _tag_before(text: str, function: int, earliest: int = 0) -> re.Match[str] | None:
+    """The ``<tool_call>`` before ``<function=`` at this position."""
+    return _TAG.search(text, max(earliest, function - 64 - len(OPEN)), function)
+
+
+def _last_value_end(text: str, start: int, position: int, limit: int) -> int:
+    """The end of the last value of a call: at the last closing tags before the next call. -1 if there are none.
+
+    Closing tags without ``</tool_call>`` are part of a value if the call starts with ``<tool_call>`` and has others.
+    """
+    pattern, last = _LAST, _LAST.search(text, position, limit)
+    if last is None:
+        return -1
+    if _tag_before(text, start - len(FUNCTION)):
+        call = _CALL.search(text, last.end(), limit)
+        if closed := _LAST_IN_TAGS.search(text, last.start(), call.start() if call else limit):
+            pattern, last = _LAST_IN_TAGS, closed
+    following = text.find(FUNCTION, last.end(), limit)
+    *_, end = pattern.finditer(text, last.start(), limit if following < 0 else following)
+    return end.start()
 
 
 def _tag_name(text: str, start: int, limit: int) -> tuple[str | None, int]:
