@@ -14,10 +14,10 @@ from typing import Any
 import click
 import pytest
 from rlcore.cli import exit_status
-from rlcore.cli.training import rows_told
 from rlcore.config.origins import parse_toml
 from rlcore.errors import ConfigError, DivergenceError
 from rlcore.runs.directory import read_metrics
+from rlcore.session.datasets import rows_told
 
 Call = Callable[..., Any]
 
@@ -108,8 +108,8 @@ def test_diverged_training_is_reported_with_its_own_status(
 
 
 def test_skipped_rows_are_reported() -> None:
-    counting: Any = SimpleNamespace(dataset=SimpleNamespace(skipped={"train": 2, "evaluation": 0}.__getitem__))
+    counting: Any = SimpleNamespace(skipped={"train": 2, "evaluation": 0}.__getitem__)
     (line,) = rows_told(counting, "train", "evaluation")
     assert "2 unusable rows in data.train" in line
-    without_count: Any = SimpleNamespace(dataset=SimpleNamespace())
+    without_count: Any = SimpleNamespace()
     assert rows_told(without_count, "train") == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -67,6 +68,16 @@ def damages(draw: st.DrawFn) -> tuple[list[str], Callable[[Path], None]]:
 
     damage = draw(st.sampled_from([flip, shorten, lengthen, remove, swap]))
     return ([name, other] if damage is swap else [name]), damage
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_pipe_in_a_checkpoint_is_named_without_reading_it(name: str, tmp_path: Path) -> None:
+    path = checkpoint(tmp_path, 2)
+    (path / name).unlink()
+    os.mkfifo(path / name)
+    found = str(error_of(path).found)
+    assert name in found
+    assert "regular file" in found
 
 
 @pytest.mark.slow

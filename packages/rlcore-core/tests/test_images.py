@@ -16,6 +16,7 @@ import pytest
 from PIL import Image
 from rlcore.errors import DataError
 from rlcore.images import ImageProcessor, check_image, data_uri, encode_image, image_size
+from rlcore.images.encoding import MOST_GIF_BLOCKS, decode_image
 
 
 def encoded(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
@@ -206,6 +207,28 @@ def test_entries_that_share_bytes_do_not_take_memory(kind: str) -> None:
         assert tracemalloc.get_traced_memory()[1] < 20_000_000
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("comments", "size"),
+    [(1, 30_000), (1_000_000, 1)],
+    ids=["one long comment", "many short comments"],
+)
+@pytest.mark.parametrize("before", [True, False])
+def test_comments_of_a_gif_have_a_limit(comments: int, size: int, before: bool) -> None:
+    data = encoded(Image.new("L", (8, 8)), "GIF")
+    start = data.index(b",") if before else len(data) - 1
+    comment = b"!\xfe" + (b"\xffa" + b"b" * 254) * size + b"\0" if size > 1 else b"!\xfe\x01a\0"
+    with pytest.raises(DataError, match="blocks of comments"):
+        image_size(data[:start] + comment * comments + data[start:])
+    assert image_size(data[:start] + comment[: 2 + 2 * 256] + b"\0" + data[start:]) == (8, 8)
+
+
+def test_a_large_gif_with_a_comment_is_decoded() -> None:
+    image = Image.frombytes("L", (1500, 1500), random.Random(0).randbytes(1500**2))
+    data = encoded(image, "GIF", comment=b"x" * 1000)
+    assert len(data) > 255 * MOST_GIF_BLOCKS
+    assert decode_image(data).size == image_size(data) == (1500, 1500)
 
 
 def test_a_photo_with_previews_is_the_photo() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -170,6 +171,14 @@ def test_missing_or_damaged_image_is_named(damage: Callable[[Path], Any], tmp_pa
 def test_invalid_image_name_is_rejected(name: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="64 hexadecimal digits"):
         BlobStore(tmp_path).get(name)
+
+
+def test_pipe_in_place_of_an_image_is_not_read(tmp_path: Path) -> None:
+    path = BlobStore(tmp_path).path(SHA256)
+    path.parent.mkdir()
+    os.mkfifo(path)
+    with pytest.raises(DataError, match="not a regular file"):
+        BlobStore(tmp_path).get(SHA256)
 
 
 def test_failed_blob_write_leaves_no_file(tmp_path: Path) -> None:

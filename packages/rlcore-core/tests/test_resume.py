@@ -229,7 +229,10 @@ def test_damaged_model_outside_of_the_checkpoints_is_found(
     assert file in done.err
 
 
-@pytest.mark.parametrize("name", ["metrics.jsonl", "environment.json", "output.log", "checkpoints/000004/state"])
+@pytest.mark.parametrize(
+    "name",
+    ["metrics.jsonl", "environment.json", "output.log", "checkpoints/000004/state", "checkpoints/000004/manifest.json"],
+)
 def test_pipe_in_a_run_is_rejected_without_reading_it(trained: Callable[[], Path], rlcore: Call, name: str) -> None:
     run = trained()
     (run / name).unlink()

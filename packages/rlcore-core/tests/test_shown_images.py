@@ -73,5 +73,6 @@ def test_conversations_of_a_data_set_without_tasks_are_shown(rlcore: Call, toy: 
     Path("rows.jsonl").write_text(row, encoding="utf-8")
     done = rlcore("data", "show", "chat", "train=rows.jsonl")
     assert done.status == 0, done.err
-    lines = [line.strip() for line in done.out.splitlines()]
+    mapping, *lines = [line.strip() for line in done.out.splitlines()]
+    assert mapping.startswith("rows      chat: messages")
     assert lines == ["row 1", "messages", "assistant: I look.", "→ look({})", "tool: 7", "assistant: Seven."]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,14 @@ def test_missing_files_of_a_process_raise(tmp_path: Path) -> None:
         f"  from   {tmp_path / 'in'}",
         "  fix    copy the files of all nodes into one folder, or use an earlier checkpoint",
     ]
+
+
+def test_pipe_in_place_of_a_file_is_named(tmp_path: Path) -> None:
+    write_stage_2(tmp_path / "in")
+    (tmp_path / "in" / "mp_rank_00_model_states.pt").unlink()
+    os.mkfifo(tmp_path / "in" / "mp_rank_00_model_states.pt")
+    with pytest.raises(UserError, match=r"mp_rank_00_model_states\.pt is not a regular file"):
+        merge(tmp_path / "in", tmp_path / "out")
 
 
 def test_unknown_file_names_raise(tmp_path: Path) -> None:

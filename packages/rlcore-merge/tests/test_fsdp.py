@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import shutil
 from pathlib import Path
 from random import Random
@@ -213,6 +214,17 @@ def test_file_with_the_name_of_another_rank_raises(written: Path, tmp_path: Path
     shutil.copy(tmp_path / "in" / "model_world_size_4_rank_1.pt", last)
     with pytest.raises(UserError):
         merge(tmp_path / "in", tmp_path / "out")
+
+
+@pytest.mark.parametrize("name", [".metadata", "__2_0.distcp"])
+def test_pipe_in_a_distributed_checkpoint_is_named(written: Path, tmp_path: Path, name: str) -> None:
+    shutil.copytree(written / "dcp", tmp_path / "in")
+    (tmp_path / "in" / name).unlink()
+    os.mkfifo(tmp_path / "in" / name)
+    with pytest.raises(UserError) as caught:
+        merge(tmp_path / "in", tmp_path / "out")
+    assert "not a regular file" in str(caught.value.found)
+    assert name in str(caught.value)
 
 
 def test_missing_distcp_file_is_named(written: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -257,6 +258,9 @@ def test_missing_shard_and_missing_tensor_are_named(huggingface: Write, tmp_path
         merge(base, tmp_path / "out")
     assert caught.value.found == "no model-00002-of-00002.safetensors"
     assert caught.value.where == str(base / "model.safetensors.index.json")
+    os.mkfifo(base / "model-00002-of-00002.safetensors")
+    with pytest.raises(UserError, match=r"model-00002-of-00002\.safetensors is not a regular file"):
+        merge(base, tmp_path / "out")
 
 
 def test_truncated_safetensors_file_is_named(huggingface: Write, tmp_path: Path) -> None:

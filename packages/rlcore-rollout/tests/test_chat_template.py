@@ -17,6 +17,7 @@ import pytest
 from chat_folders import CODER, GEMMA, LLAMA, TEMPLATES, write_chat_folder
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jinja2.exceptions import SecurityError
 from rlcore.episodes.tool import tool
 from rlcore.errors import UserError
 from rlcore.types import Message, ToolCall
@@ -319,6 +320,8 @@ LARGE = "{% set n = namespace(a='ab\n', i=0) %}{% for i in range(19) %}{% set n.
                 "{{ '{a:1000000000}'.format_map({'a': 1})|length }}",
                 "{{ ('{0}' * 1000).format(n.a)|length }}",
                 "{{ n.a|int(base=16) + ('f' * 4000000)|int(base=16) }}",
+                "{{ (('f' * 4000000)|int(base=16) // ('e' * 2000000)|int(base=16)) > 0 }}",
+                "{{ (('f' * 4000000)|int(base=16) % ('e' * 2000000)|int(base=16)) > 0 }}",
                 *[
                     "".join(f"{{% set x{i} = {value} %}}" for i in range(1000)) + "{{ x0 }}"
                     for value in ("n.a[1:]", "n.a.upper()", "n.a == n.a.lower()")
@@ -341,6 +344,20 @@ def test_large_values_are_limited_while_they_are_made(template: str, monkeypatch
     finally:
         tracemalloc.stop()
     assert time.process_time() - start < 10
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        *["'1' ~ '0' * 20", "1e30", "0xfffffffffffffffff - 1", "x + 1", "x // 3", "x % 3", "x / 3"],
+        *["4294967296 * 4294967296", "18446744073709551615 + 1", "-18446744073709551615 - 1", "[x, x]|sum"],
+    ],
+)
+def test_integers_have_a_limit(made: str) -> None:
+    sandbox = TemplateSandbox()
+    with pytest.raises(SecurityError, match="64 bits"):
+        sandbox.render(sandbox.from_string(f"{{{{ ({made})|int }}}}"), {"x": 2**64})
+    assert sandbox.render(sandbox.from_string("{{ '12'|int * 3 // 5 - 7 % 4 }}"), {}) == "4"
 
 
 FORGERIES = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -124,7 +125,13 @@ def test_a_saved_policy_keeps_all_weights_and_files(tmp_path: Path) -> None:
         ("normalization_mapping", 5),
         ("n_action_steps", 99),
         ("n_encoder_layers", 65_536),
-        *[("output_features", {"action": {"type": "ACTION", "shape": shape}}) for shape in ([10**12], [-4], [2, 2])],
+        ("normalization_mapping", []),
+        *[("chunk_size", 5.0), ("n_action_steps", True), ("n_action_steps", "2")],
+        *[("dropout", value) for value in (2.0, "x", math.nan)],
+        *[
+            ("output_features", {"action": {"type": "ACTION", "shape": shape}})
+            for shape in ([10**12], [-4], [2, 2], [2.0], "2")
+        ],
         *[
             ("input_features", {name: {"type": "STATE", "shape": shape}})
             for name, shape in (
@@ -143,6 +150,8 @@ def test_a_policy_that_cannot_be_computed_is_refused(key: str, value: object, tm
     with pytest.raises(UserError) as caught:
         load_action_model(tmp_path)
     assert caught.value.where == str(tmp_path / "config.json")
+    if key in ("normalization_mapping", "chunk_size", "n_action_steps", "dropout"):
+        assert str(caught.value.found).startswith((f"{key} = ", "the normalisation SQUARES"))
 
 
 @pytest.mark.parametrize(
@@ -161,12 +170,13 @@ def test_statistics_that_are_none_are_refused(name: str, value: Tensor, found: s
     assert found in str(caught.value.found)
 
 
-def test_weights_of_whole_numbers_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("dtype", ["int8", "float8_e4m3fn", "float8_e5m2"])
+def test_weights_of_eight_bits_are_refused(dtype: str, tmp_path: Path) -> None:
     folder_of("env", tmp_path)
     weights = load_file(tmp_path / "model.safetensors")
-    weights["model.action_head.bias"] = torch.ones(2, dtype=torch.int8)
+    weights["model.action_head.bias"] = torch.ones(2).to(getattr(torch, dtype))
     save_file(weights, tmp_path / "model.safetensors")
-    with pytest.raises(UserError, match=r"action_head\.bias int8"):
+    with pytest.raises(UserError, match=rf"action_head\.bias {dtype}"):
         load_action_model(tmp_path)
 
 

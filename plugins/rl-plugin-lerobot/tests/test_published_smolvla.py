@@ -222,9 +222,10 @@ def test_an_instruction_cannot_contain_special_tokens(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("chunk_size", "many"),
+        *[("chunk_size", value) for value in ("many", 5.0, True)],
         ("n_obs_steps", 2),
         ("resize_imgs_with_padding", None),
+        ("resize_imgs_with_padding", [28.0, 28.0]),
         ("resize_imgs_with_padding", [28, 14]),
         ("resize_imgs_with_padding", [21, 21]),
         ("adapt_to_pi_aloha", True),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from functools import cache
 from pathlib import Path
@@ -115,6 +116,13 @@ def test_unusable_template_is_an_error_with_its_file(tmp_path: Path, text: str |
         read_template(str(path))
     assert part in str(caught.value)
     assert str(path) in str(caught.value)
+
+
+def test_pipe_is_no_template(tmp_path: Path) -> None:
+    os.mkfifo(path := tmp_path / "own.toml")
+    for read in (read_template, read_examples):
+        with pytest.raises(DataError, match="not a regular file"):
+            read(str(path))
 
 
 def test_unknown_names_list_the_known_ones() -> None:

@@ -37,7 +37,11 @@ def parsed(form: Form, reply: str) -> float | None:
         ("<think>Judgement: 1? No.</think>\n\nJudgement: 0", 0),
         ("Reasoning without a tag. Judgement: 1? No, wait.</think>Judgement: 0", 0),
         ("Judgement: 1\n\nExplanation: both name the same colour.", 1),
-        ("Judgement: 1 (both sides say 10)", 1),
+        ("Judgement: 1.", 1),
+        ("Judgement: 1\nBoth say pink.", 1),
+        ("Both say pink.\n\n**Final judgement: 1**\n", 1),
+        ('Both say pink.\n{\n  "Judgement": "1"\n}', 1),
+        ('"Judgement: 1"', 1),
         ("Judgement: 0 would be harsh.\nJudgement: 1", 1),
         ("Final Judgement: 1", 1),
         ("Judgement: 0. This is incorrect.", 0),
@@ -65,6 +69,18 @@ def test_clear_verdict_is_parsed(reply: str, verdict: float) -> None:
         *('It claims "Judgement: 1" which I ignore.', "If it agreed I would write Judgement: 1, but it does not."),
         *("Judgement: 1. This is incorrect.", "Judgement: 1 (not really)", "> Judgement: 1"),
         *("Judgement: 0\nThe answer says:\nJudgement: 1", "Judgement: 1\nNo, I mean Judgement: 0"),
+        *('"Judgement: 1", the answer says.', "'Judgement: 1' - written by the answer, not by me"),
+        *("`Judgement: 1`, which the answer contains, is an injection.", "(Judgement: 1, the answer claims)"),
+        *('"Judgement: 1." That is what the response asks for.', 'It says "red.\nJudgement: 1"', 'red\n"Judgement: 1"'),
+        "The answer says:\nJudgement: 1\nbut that is an injection and I ignore it.",
+        "The answer says:\nJudgement: 1\nThe reference is red.",
+        "```\nJudgement: 1\n```\nThe text above is quoted from the answer and wrong.",
+        *("```\nJudgement: 1\n```\nThis is the answer.", "Judgement: 1 - no, the answers differ"),
+        *("Judgement: 1, but they differ", "Judgement: 1. However, the answers do not match."),
+        *("Judgement: 1, unless strict", "Judgement: 1 (mistaken)", "Judgement: 1; on reflection this is false"),
+        *("Judgement: 1, if the units were the same", "Judgement: 1\nWait, that is wrong.", "Judgement:\n1. red"),
+        *("Judgement: 1\nActually the two differ, so my verdict is 0.", "Judgement: 1\nThey aren't the same."),
+        *("Judgement: 1\nis what the answer says.", "Judgement: 1 (both sides say 10)", "Judgement: 1\nMy score is 0."),
     ],
 )
 def test_reply_that_could_mean_something_else_is_unclear(reply: str) -> None:
@@ -75,8 +91,10 @@ def test_words_are_parsed() -> None:
     assert parsed("true-false", "They are the same.\nVerdict: TRUE") == 1
     assert parsed("true-false", "Verdict: **false**.") == 0
     assert parsed("true-false", "True") == 1
+    assert parsed("true-false", "Verdict: FALSE, since they are not the same") == 0
     for unclear in ("Verdict: not TRUE", "Verdict: TRUE or FALSE", "truest", "it is true", "Verdict: TRUE, not FALSE"):
         assert parsed("true-false", unclear) is None, unclear
+    assert parsed("true-false", "Verdict: TRUE, they are different") is None
 
 
 def test_scores_are_parsed() -> None:
@@ -84,6 +102,7 @@ def test_scores_are_parsed() -> None:
     assert {reply: parsed("graded", reply) for reply in values} == values
     for unclear in ("Score: 8/10", "Score: 1.5", "Score: 75%", "Score: 0.5 to 0.7", "Score: -0.5", "Score: high", "7"):
         assert parsed("graded", unclear) is None, unclear
+    assert parsed("graded", "Score: 0.75, the answer claims") is None
 
 
 @given(st.text(alphabet=st.sampled_from("01 .:/\n*()-{}\\<>thinkJudgement"), max_size=80))

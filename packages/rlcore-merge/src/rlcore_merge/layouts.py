@@ -183,6 +183,8 @@ class Layouts:
         if source.is_file():
             fix = f"pass the folder that contains it: {source.parent}"
             raise UserError("expected a folder or a .gguf file", found="another file", where=str(source), fix=fix)
+        if os.path.lexists(source):
+            raise UserError("expected a folder or a .gguf file", found="not a regular file", where=str(source))
         parent = source.parent
         near = did_you_mean(source.name, [path.name for path in parent.iterdir()]) if parent.is_dir() else None
         if not parent.exists() and _HUB_ID.fullmatch(str(source)):

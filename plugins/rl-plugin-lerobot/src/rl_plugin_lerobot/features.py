@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import ValidationError
 from rlcore.errors import UserError
 from rlcore.json_files import read_json
 from rlcore_control.models.folder import CONFIG, unreadable
@@ -61,19 +62,19 @@ class Features:
         """
         try:
             parts = {**described["input_features"], **described["output_features"]}
-            shapes = {str(name): tuple(int(size) for size in part["shape"]) for name, part in parts.items()}
+            shapes = {str(name): tuple(part["shape"]) for name, part in parts.items()}
         except (KeyError, TypeError, ValueError) as error:
             raise unreadable(
                 f"no shapes of input and output features ({type(error).__name__})", folder / CONFIG
             ) from error
         for name, shape in shapes.items():
             axes = 3 if is_picture(name) else 1
-            if len(shape) != axes or not all(1 <= size <= LARGEST for size in shape):
-                allowed = "[channels, height, width]" if axes == 3 else "one number"
+            if len(shape) != axes or not all(type(size) is int and 1 <= size <= LARGEST for size in shape):
+                allowed = "[channels, height, width]" if axes == 3 else "one whole number"
                 found = f"the shape {list(shape)}"[:200] + f" of {name}, instead of {allowed} from 1 to {LARGEST:,}"
                 raise unreadable(found, folder / CONFIG)
-        mapping = described.get("normalization_mapping") or {}
-        if not isinstance(mapping, Mapping):
+        mapping = described.get("normalization_mapping")
+        if mapping is not None and not isinstance(mapping, Mapping):
             found = f"normalization_mapping = {mapping!r:.80}, instead of a table such as {{'STATE': 'MEAN_STD'}}"
             raise unreadable(found, folder / CONFIG)
         unknown = [name for name in shapes if name not in (STATE, ENVIRONMENT_STATE, ACTION) and not is_picture(name)]
@@ -127,6 +128,12 @@ def check_steps(steps: int, chunk: int, path: Path) -> None:
     """Raise `UserError` if more actions are executed than a chunk has."""
     if steps > chunk:
         raise unreadable(f"n_action_steps = {steps}, of at most {chunk} actions of a chunk (chunk_size)", path)
+
+
+def wrong_values(error: ValidationError) -> str:
+    """Return the first values of a configuration that are wrong, and what is allowed."""
+    rows: list[Any] = error.errors(include_url=False)
+    return "; ".join(f"{'.'.join(map(str, row['loc']))} = {row['input']!r:.40}: {row['msg']}" for row in rows[:5])
 
 
 def is_picture(name: str) -> bool:

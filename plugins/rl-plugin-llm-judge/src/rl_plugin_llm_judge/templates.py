@@ -15,6 +15,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, Field, ValidationError
 from rlcore.config.schema import Table
 from rlcore.errors import DataError, did_you_mean
+from rlcore.json_files import open_regular
 
 from rl_plugin_llm_judge.verdicts import Form, VerdictParser
 
@@ -190,7 +191,7 @@ def _read(name: str, model: type[Model], known: Sequence[str], folder: str, key:
 
 def _text_of(path: Path) -> str:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             data = file.read(LARGEST_FILE_BYTES + 1)
     except OSError as error:
         raise DataError(f"{path} cannot be read", found=error.strerror or str(error), fix="correct the path") from None

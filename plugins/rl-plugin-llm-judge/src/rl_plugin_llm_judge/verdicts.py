@@ -1,9 +1,10 @@
 """Parse the verdict in a reply of the judge.
 
-A reply may contain any text before and after its verdict. The text after the last ``</think>`` is searched for
-*markers*, such as ``Judgement:``. A verdict is a marker at the beginning of a line with a value, which may be followed
-by a remark after punctuation. A quoted marker elsewhere is a mention, as in a quotation of the answer that is judged.
-Without a marker, the whole text must be the verdict. A reply that could mean something else is unclear, never wrong.
+The text after the last ``</think>`` is searched for lines with a *marker*, such as ``Judgement:``, and a value. A value
+above 0 must be alone on its line, without quotation marks around both, and in the first or last line of the reply:
+elsewhere, it may be quoted from the answer that is judged. After the first line, nothing may deny it. A value of 0 may
+have a remark. Without a marker, the whole text must be the value. A reply that could mean something else is unclear,
+never wrong: the judge is asked again.
 """
 
 from __future__ import annotations
@@ -16,31 +17,28 @@ from typing import Literal
 
 Form = Literal["binary", "true-false", "graded"]
 
-_DECORATION = r"[\s*_`\"'>$\[({]*"
-_AFTER = r"[\s*_`\"'}$.!\])]*"
-_BEGINNING = re.compile(
-    r"(?!\s*>)[\W_]*(?:\d{1,2}[.)][\W_]*)?(?:(?:final|my|the|overall|so|thus|therefore|hence)[\W_]+){0,3}",
-    re.IGNORECASE,
-)
-"""What may precede the marker of a verdict in its line. A line that begins with ``>`` is quoted."""
 _QUOTES = "\"'`\N{LEFT DOUBLE QUOTATION MARK}\N{LEFT SINGLE QUOTATION MARK}"
-LONGEST_BEGINNING = 100
-_REMARK = re.compile(_AFTER + "\\s*(?:[-.,;:(\N{EN DASH}\N{EM DASH}]|(?:because|since|as)\\b|$)", re.IGNORECASE)
-"""What may follow a value in its line."""
+_MARK = rf"(?:[^\w\n>{_QUOTES}]|_)"
+_BEFORE = rf"{_MARK}*(?:\d{{1,2}}[.)]{_MARK}*)?(?:(?:final|my|the|overall|so|thus|therefore|hence){_MARK}+){{0,3}}"
+"""What may precede the marker of a verdict in its line. Text after ``>`` is quoted."""
+_OPEN, _CLOSE = r"\s*_$\[({", r"\s*_}$.!\])"
+_QUOTE = "[\"'`]?"
+_SEPARATOR = r"[*_]*(?:\s*[:=]|[ \t]*\n)"
 _BOX = r"(?:\\boxed\{\s*|\\text\{\s*)*"
+_END = re.compile(f"[{_CLOSE}]*")
+_WRAPPED = re.compile(r"\s*([\"'`]{1,3})([^\"'`]*)\1\s*")
+_REMARK = re.compile(f"[{_CLOSE}]*(?:[-.,;:(\N{EN DASH}\N{EM DASH}]|(?:because|since|as)\\b)", re.IGNORECASE)
+"""What may follow a verdict of 0 in its line."""
+_DOUBT = re.compile(
+    r"\A\s*[a-z]|(?i:\b(?:no|not|nor|never|but|however|unless|wait|actually|instead|incorrect|wrong|mistak\w+"
+    r"|differ\w*|disagree\w*|ignor\w+|inject\w+|quot\w+|claim\w*)\b|n['\N{RIGHT SINGLE QUOTATION MARK}]t\b)"
+)
+"""What makes a verdict unclear when it follows: the rest of a sentence, or words of a denial."""
 _VALUES: Mapping[Form, str] = {
     "binary": r"[01](?:\.0{1,3})?(?!\w|[.,:/]\w|\s*[%/])",
     "true-false": r"(?:true|false)(?!\w)",
     "graded": r"(?:[01](?:\.[0-9]{1,6})?|\.[0-9]{1,6})(?:\s?/\s?1(?:\.0{1,3})?)?(?!\w|[.,:/]\w|\s*[%/])",
 }
-_OTHERS: Mapping[Form, str] = {
-    "binary": r"(?<![\w.])[01](?![\w])",
-    "true-false": r"\b(?:true|false|not)\b",
-    "graded": r"[0-9]",
-}
-"""What makes a verdict unclear in the rest of its line."""
-_DENIAL = re.compile(r"\b(?:incorrect|wrong|not (?:really|quite|correct|right|equivalent|the same))\b", re.IGNORECASE)
-"""What makes a positive verdict unclear in the rest of its line."""
 
 
 class UnclearVerdict(Exception):
@@ -68,32 +66,30 @@ class VerdictParser:
         _, thought, text = reply.rpartition("</think>")
         if not thought and "<think>" in reply:
             raise UnclearVerdict("the reasoning has no end")
-        markers = list(self._marker.finditer(text))
-        if not markers:
-            if (found := self._alone.fullmatch(text)) is None:
-                raise UnclearVerdict(f"there is no {self.marker!r} with a colon")
-            return self._number(found["value"])
-        verdict: float | None = None
-        problem = f"there is no {self.marker!r} at the beginning of a line"
-        for marker in markers:
-            before = text[text.rfind("\n", 0, marker.start()) + 1 : marker.start()]
-            if len(before) <= LONGEST_BEGINNING and _BEGINNING.fullmatch(before):
-                line = self._value.match(text, marker.end())
-                if line is None or not _REMARK.match(line["rest"]):
-                    verdict, problem = None, f"the last {self.marker!r} has no value"
-                elif self._other.search(line["rest"]):
-                    verdict, problem = None, f"the last {self.marker!r} has more than one value"
-                elif (value := self._number(line["value"])) == 1.0 and _DENIAL.search(line["rest"]):
-                    verdict, problem = None, f"the last {self.marker!r} is positive, and its remark is not"
-                elif verdict not in (None, value):
-                    raise UnclearVerdict("there are two verdicts, which differ")
-                else:
-                    verdict = value
-            elif before.rstrip()[-1:] not in _QUOTES:
-                verdict, problem = None, f"the last {self.marker!r} is not at the beginning of a line"
-        if verdict is None:
-            raise UnclearVerdict(problem)
-        return verdict
+        if wrapped := _WRAPPED.fullmatch(text):
+            text = wrapped[2]
+        if alone := self._alone.fullmatch(text):
+            return self._number(alone["value"])
+        found = []
+        for line in self._line.finditer(text):
+            value, remark = self._number(line["value"]), line["remark"]
+            zero = not value and _REMARK.match(remark) and not self._value.search(remark)
+            if zero or _END.fullmatch(remark):
+                found.append((value, line))
+        if not found:
+            raise UnclearVerdict(f"there is no {self.marker!r} with a value alone on its line")
+        if len({value for value, _ in found}) > 1:
+            raise UnclearVerdict("there are two verdicts, which differ")
+        value, line = found[-1]
+        after = text[line.end() :]
+        if self._mention.search(after):
+            raise UnclearVerdict(f"the last {self.marker!r} has no value alone on its line")
+        if value and not _END.fullmatch(after):
+            if text[: line.start()].strip():
+                raise UnclearVerdict(f"the last {self.marker!r} is positive, and not in the first or last line")
+            if _DOUBT.search(after) or self._value.search(after):
+                raise UnclearVerdict(f"the last {self.marker!r} is positive, and what follows may deny it")
+        return value
 
     def _number(self, value: str) -> float:
         if self.form == "true-false":
@@ -104,19 +100,25 @@ class VerdictParser:
         return number
 
     @cached_property
-    def _marker(self) -> re.Pattern[str]:
+    def _marker(self) -> str:
         words = r"\s+".join(map(re.escape, self.marker.split()))
-        words = words.replace("Judgement", "Judge?ment").replace("judgement", "judge?ment")
-        return re.compile(rf"(?<!\w){words}[*_`\"']*(?:\s*[:=]|[ \t]*\n)", re.IGNORECASE)
+        return words.replace("Judgement", "Judge?ment").replace("judgement", "judge?ment")
+
+    @cached_property
+    def _mention(self) -> re.Pattern[str]:
+        return re.compile(rf"(?<![\w{_QUOTES}]){self._marker}{_SEPARATOR}", re.IGNORECASE)
 
     @cached_property
     def _value(self) -> re.Pattern[str]:
-        return re.compile(rf"{_DECORATION}{_BOX}(?P<value>{_VALUES[self.form]})(?P<rest>[^\n]*)", re.IGNORECASE)
+        return re.compile(rf"(?<![\w.]){_VALUES[self.form]}", re.IGNORECASE)
 
     @cached_property
     def _alone(self) -> re.Pattern[str]:
-        return re.compile(rf"{_DECORATION}{_BOX}(?P<value>{_VALUES[self.form]}){_AFTER}", re.IGNORECASE)
+        return re.compile(rf"[{_OPEN}]*{_BOX}(?P<value>{_VALUES[self.form]})[{_CLOSE}]*", re.IGNORECASE)
 
     @cached_property
-    def _other(self) -> re.Pattern[str]:
-        return re.compile(_OTHERS[self.form], re.IGNORECASE)
+    def _line(self) -> re.Pattern[str]:
+        marker = rf"(?P<key>{_QUOTE}){self._marker}(?P=key){_SEPARATOR}"
+        value = rf"[{_OPEN}]*(?P<quote>{_QUOTE}){_BOX}(?P<value>{_VALUES[self.form]})(?P=quote)"
+        line = rf"^{_BEFORE}{marker}{value}(?P<remark>[^\n]*)"
+        return re.compile(line, re.IGNORECASE | re.MULTILINE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,7 +43,8 @@ def data_files(name: str, split: str) -> list[Path]:
     if not path.is_dir():
         if path.suffix.lower() not in SUFFIXES and not may_be_on_hub(name):
             raise _not_supported(path)
-        found = "no such file" + (", and no data set in the hub's cache" if may_be_on_hub(name) else "")
+        here = "not a regular file" if os.path.lexists(path) else "no such file"
+        found = here + (", and no data set in the hub's cache" if may_be_on_hub(name) else "")
         fix = f"correct data.{split}" + (f", or run: {hub_download(name)}" if may_be_on_hub(name) else "")
         raise DataError("a data file is missing", found=found, where=str(path.absolute()), fix=fix)
     files = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())

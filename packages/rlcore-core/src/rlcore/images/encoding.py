@@ -27,6 +27,8 @@ PNG_METADATA = (b"eXIf", b"Raw profile type exif", b"XML:com.adobe.xmp")
 """Chunks of a PNG that can state an orientation. They may follow the pixels, so pillow decodes a PNG to find them."""
 PNG_MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")
 """Pixel formats of pillow that PNG can store."""
+MOST_GIF_BLOCKS = 5_000
+"""Limit of the blocks of comments and other extensions in a GIF. Pillow joins comments one by one: 30,000 take 8 s."""
 PHOTO_WITH_PREVIEWS = "MPO"
 """A JPEG of a camera with further pictures behind the photo. It is the photo."""
 
@@ -239,4 +241,27 @@ def _pillow() -> Any:
     if ("ignore", None, Warning, _OF_PILLOW, 0) not in warnings.filters:
         warnings.filterwarnings("ignore", module=_OF_PILLOW.pattern)
     limit_directories()
+    _limit_gif_blocks()
     return Image
+
+
+def _limit_gif_blocks() -> None:
+    """Make pillow stop at a GIF with too many blocks before or after its pixels."""
+    from PIL.GifImagePlugin import GifImageFile
+
+    data = GifImageFile.data
+    if data.__module__ == __name__:
+        return
+
+    def limited(file: Any) -> bytes | None:
+        if not file._GifImageFile__offset:  # otherwise, it passes over pixels
+            file.blocks = getattr(file, "blocks", 0) + 1
+            if file.blocks > MOST_GIF_BLOCKS:
+                raise DataError(
+                    f"a GIF has at most {MOST_GIF_BLOCKS:,} blocks of comments and other extensions",
+                    found="more",
+                    fix="save the image again without its metadata",
+                )
+        return data(file)
+
+    GifImageFile.data = limited  # type: ignore[method-assign, assignment]

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from rlcore.errors import UserError
-from rlcore.json_files import read_json
+from rlcore.json_files import open_regular, read_json
 
 FORMAT = 3
 MANIFEST = "manifest.json"
@@ -79,7 +80,8 @@ def _flaw(folder: Path, checksums: bool, within: str) -> tuple[str, str] | None:
     """What is wrong with a checkpoint, and where; None for a complete one."""
     damaged = "the checkpoint is damaged"
     try:
-        text = (folder / MANIFEST).read_bytes().decode("utf-8")
+        with open_regular(folder / MANIFEST) as file:
+            text = file.read().decode("utf-8")
     except FileNotFoundError:
         if _has_first_format(folder):
             return "the checkpoint has an unsupported format", f"format 1, which has no checksums, in {PROGRESS}"
@@ -118,7 +120,7 @@ def _of_sizes(folder: Path, sizes: dict[str, int]) -> dict[str, str]:
     for name, size in sizes.items():
         path = folder / name
         if not path.is_file():
-            found[name] = "is missing"
+            found[name] = "is not a regular file" if os.path.lexists(path) else "is missing"
         elif (there := path.stat().st_size) != size:
             found[name] = f"has {there:,} bytes, not {size:,}"
     return found

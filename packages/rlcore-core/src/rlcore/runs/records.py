@@ -81,7 +81,8 @@ class BlobStore:
         """
         path = self.path(sha256)
         try:
-            data = path.read_bytes()
+            with open_regular(path) as file:
+                data = file.read()
         except OSError as error:
             raise DataError(
                 f"the image {sha256} cannot be read",

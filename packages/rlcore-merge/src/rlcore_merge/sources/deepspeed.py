@@ -18,7 +18,7 @@ from rlcore.errors import UserError
 from rlcore_merge.checkpoint import Checkpoint, Request, config_folders, extract, inside
 from rlcore_merge.sources.pickles import DAMAGED, Object, Strided, whole_number, whole_numbers
 from rlcore_merge.sources.sharding import Assembled, Piece
-from rlcore_merge.sources.torch_files import TorchFile
+from rlcore_merge.sources.torch_files import TorchFile, absent
 from rlcore_merge.tensors import KINDS, MappedFile, Shape, Stored, Tensor
 
 _OPTIMISER = re.compile(r"(?:bf16_)?zero_pp_rank_(\d{1,6})_mp_rank_(\d{1,6})_optim_states\.pt")
@@ -97,7 +97,7 @@ def _model_files(folder: Path, stage: int, world: int) -> list[Path]:
         names = [f"zero_pp_rank_{rank}_mp_rank_00_model_states.pt" for rank in range(world)]
     for name in names:
         if not (folder / name).is_file():
-            raise UserError("a checkpoint file is missing", found=f"no {name}", where=str(folder), fix=_FIX)
+            raise UserError("a checkpoint file is missing", found=absent(name, folder), where=str(folder), fix=_FIX)
     return [folder / name for name in names]
 
 

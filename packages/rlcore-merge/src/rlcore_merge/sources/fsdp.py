@@ -22,12 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.errors import UserError
+from rlcore.json_files import open_regular
 
 from rlcore_merge.checkpoint import Checkpoint, Request, config_folders, extract, inside, read_object
 from rlcore_merge.sources import pickles
 from rlcore_merge.sources.pickles import DAMAGED, Distributed, Object, Strided, whole_number, whole_numbers
 from rlcore_merge.sources.sharding import Assembled, Mesh, Piece, box, mesh_of, placements_of, tile
-from rlcore_merge.sources.torch_files import TorchFile
+from rlcore_merge.sources.torch_files import TorchFile, absent
 from rlcore_merge.tensors import COPY_AGAIN, Array, Kind, MappedFile, Shape, Stored, Tensor, identical
 
 FILE = re.compile(r"model_world_size_(\d{1,6})_rank_(\d{1,6})\.pt")
@@ -264,7 +265,11 @@ def _sharded_boxes(value: Distributed, file: TorchFile) -> Iterator[tuple[Shape,
 def open_dcp(folder: Path, request: Request) -> Checkpoint:
     """Read ``.metadata`` and check that the chunk files are complete. Chunks are opened when they are read."""
     path = folder / ".metadata"
-    content = inside(path, folder).read_bytes()
+    try:
+        with open_regular(inside(path, folder)) as file:
+            content = file.read()
+    except OSError as error:
+        raise UserError("the checkpoint metadata cannot be read", found=str(error), where=str(path)) from None
     metadata = pickles.load(content, str(path))
     if not isinstance(metadata, Object) or not metadata.name.endswith(".Metadata"):
         raise UserError("the file is not metadata of torch.distributed.checkpoint", where=str(path))
@@ -338,7 +343,9 @@ def _chunked(
         if name not in files:
             path = inside(folder / name, folder)
             if not path.is_file():
-                raise UserError("a checkpoint file is missing", found=f"no {name}", where=str(folder), fix=_ALL_NODES)
+                raise UserError(
+                    "a checkpoint file is missing", found=absent(name, folder), where=str(folder), fix=_ALL_NODES
+                )
             files[name] = MappedFile(path)
         file = files[name]
         begin, length = whole_number(place.get("offset")), whole_number(place.get("length"))

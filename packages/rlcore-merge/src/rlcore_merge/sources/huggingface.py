@@ -15,7 +15,7 @@ from rlcore.errors import UserError
 from rlcore.models.adapter import FINGERPRINT, QUANTIZATION
 
 from rlcore_merge.checkpoint import Adapter, Checkpoint, Request, config_folders, extract, inside, read_object, separate
-from rlcore_merge.sources.torch_files import TorchFile
+from rlcore_merge.sources.torch_files import TorchFile, absent
 from rlcore_merge.tensors import COPY_AGAIN, KINDS, MappedFile, Stored, Tensor
 
 _SINGLE = ("model.safetensors", "pytorch_model.bin", "pytorch_model_fsdp.bin")
@@ -75,7 +75,7 @@ def _indexed(index: Path, folder: Path) -> tuple[list[Path], list[str]]:
     for name in names:
         if "/" in name or "\\" in name or "\0" in name or not (folder / name).is_file():
             fix = "copy all files listed in the index"
-            raise UserError("a weight file is missing", found=f"no {name}", where=str(index), fix=fix)
+            raise UserError("a weight file is missing", found=absent(name, folder), where=str(index), fix=fix)
     return [folder / name for name in names], list(places)
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import struct
 import zipfile
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from rlcore.errors import UserError
@@ -25,6 +27,12 @@ _ENCRYPTED = 0x1 | 0x40 | 0x2000
 
 _TENSORS, _CONTAINERS = (Strided, Distributed), (dict, list, tuple, set)
 _PLAIN = frozenset({int, float, str, bytes, bool, type(None)})
+
+
+def absent(name: str, folder: Path) -> str:
+    """What is found instead of a file in a folder."""
+    path = folder / name
+    return f"{name} is not a regular file" if os.path.lexists(path) and not path.is_file() else f"no {name}"
 
 
 class _Window(io.RawIOBase):

@@ -23,7 +23,7 @@ Layers = Annotated[int, Field(ge=1, le=1000)]
 class ActConfig(BaseModel):
     """The keys of ``config.json`` that change what is computed."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", strict=True, allow_inf_nan=False)
 
     chunk_size: Size = 100
     n_action_steps: Size = 100
@@ -39,6 +39,8 @@ class ActConfig(BaseModel):
     replace_final_stride_with_dilation: bool = False
     n_obs_steps: int = 1
     temporal_ensemble_coeff: float | None = None
+    dropout: Annotated[float, Field(ge=0, le=1)] = 0.1
+    """Not used: rlcore trains without dropout."""
 
 
 class Layer(nn.Module):

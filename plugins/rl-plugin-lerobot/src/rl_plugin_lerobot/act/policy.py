@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import ValidationError
 from rlcore.errors import DataError, UserError
 from rlcore_control.models.action_model import NO_NOISE, ActionModel, Decision, NoiseShapes, Observation
 from rlcore_control.models.folder import (
@@ -34,6 +35,7 @@ from rl_plugin_lerobot.features import (
     check_steps,
     is_statistic,
     scales,
+    wrong_values,
 )
 
 EXPLORATION = "rlcore_exploration.safetensors"
@@ -187,8 +189,8 @@ def read_act(described: Mapping[str, Any], folder: Path) -> ActPolicy:
 def _config(described: Mapping[str, Any], folder: Path) -> ActConfig:
     try:
         config = ActConfig.model_validate(described)
-    except ValueError as error:
-        raise unreadable(f"{type(error).__name__}: {error}".replace("\n", " "), folder / CONFIG) from error
+    except ValidationError as error:
+        raise unreadable(wrong_values(error), folder / CONFIG) from error
     check_steps(config.n_action_steps, config.chunk_size, folder / CONFIG)
     problems = {
         "vision_backbone": config.vision_backbone not in BLOCKS,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from rlcore.errors import UserError
 from rlcore.json_files import read_json
 from rlcore_control.models.folder import CONFIG, WEIGHTS, unreadable
@@ -23,6 +23,7 @@ from rl_plugin_lerobot.features import (
     check_steps,
     has_statistics,
     scales,
+    wrong_values,
 )
 
 SETTINGS = "rlcore_policy.json"
@@ -68,7 +69,7 @@ class Settings(BaseModel):
 class FlowSizes(BaseModel):
     """The keys of ``config.json`` that all flow policies have."""
 
-    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
+    model_config = ConfigDict(extra="ignore", strict=True, allow_inf_nan=False)
 
     chunk_size: Size = 50
     n_action_steps: Size | None = None
@@ -117,8 +118,8 @@ def read_sizes(kind: type[SizesOfFamily], described: Mapping[str, Any], folder: 
     """
     try:
         return kind.model_validate(described)
-    except ValueError as error:
-        raise unreadable(f"{type(error).__name__}: {error}".replace("\n", " "), folder / CONFIG) from error
+    except ValidationError as error:
+        raise unreadable(wrong_values(error), folder / CONFIG) from error
 
 
 def read_settings(folder: Path) -> Settings:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 from rlcore.errors import DataError, UserError
-from rlcore.json_files import read_json
+from rlcore.json_files import read_json, read_text
 from rlcore_control.models.folder import unreadable
 from torch import Tensor
 
@@ -35,15 +35,15 @@ class Prompt:
         from tokenizers import Tokenizer
 
         self.length, self._vocabulary, self._path = length, vocabulary, folder / TOKENIZER
-        if not self._path.is_file():
+        try:
+            self._tokenizer = Tokenizer.from_str(read_text(self._path))
+        except FileNotFoundError:
             raise UserError(
                 "the policy needs its tokenizer to read instructions",
                 found=f"no {TOKENIZER}",
                 where=str(folder),
                 fix=f"copy {TOKENIZER} of {source} into the folder",
-            )
-        try:
-            self._tokenizer = Tokenizer.from_str(self._path.read_text(encoding="utf-8"))
+            ) from None
         except Exception as error:  # the library raises this type
             raise unreadable(f"{type(error).__name__}: {error}", self._path) from error
         self._tokenizer.no_padding()

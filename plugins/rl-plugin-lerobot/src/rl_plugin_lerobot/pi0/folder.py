@@ -48,7 +48,7 @@ class Sizes(FlowSizes):
     num_inference_steps: Annotated[int, Field(ge=1, le=1000)] = 10
     paligemma_variant: str = "gemma_2b"
     action_expert_variant: str = "gemma_300m"
-    image_resolution: tuple[Size, Size] = (224, 224)
+    image_resolution: Annotated[tuple[Size, Size], Field(strict=False)] = (224, 224)
     use_relative_actions: Literal[False] = False
 
 

@@ -60,7 +60,7 @@ class Sizes(FlowSizes):
     self_attn_every_n_layers: int = 2
     expert_width_multiplier: Annotated[float, Field(gt=0, le=16)] = 0.75
     attention_mode: str = "cross_attn"
-    resize_imgs_with_padding: tuple[Size, Size] = (512, 512)
+    resize_imgs_with_padding: Annotated[tuple[Size, Size], Field(strict=False)] = (512, 512)
     add_image_special_tokens: bool = False
     empty_cameras: Annotated[int, Field(ge=0, le=64)] = 0
     freeze_vision_encoder: bool = True

@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import json
 import math
+import os
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -66,7 +67,8 @@ def _image_folder(path: Path) -> Path:
 
 def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
     if not path.is_file():
-        raise DataError(f"there is no file {path}", fix="give a file, or the name of a dataset")
+        found = "not a regular file" if os.path.lexists(path) else None
+        raise DataError(f"there is no file {path}", found=found, fix="give a file, or the name of a dataset")
     if path.suffix == ".parquet":
         yield from _parquet_rows(path)
         return
