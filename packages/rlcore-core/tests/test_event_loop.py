@@ -89,7 +89,7 @@ def test_nothing_is_left_of_a_loop(where: Callable[..., object]) -> None:
         loop.close()
 
     where(call)
-    assert set(threading.enumerate()) == before
+    assert set(threading.enumerate()) <= before  # a thread of an earlier test may end meanwhile
 
 
 def test_loop_of_the_caller_stays_the_current_one() -> None:
