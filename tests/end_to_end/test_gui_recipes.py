@@ -119,7 +119,13 @@ def test_summary_reward_needs_the_next_steps(
         source = write_mind2web(tmp_path, [mind2web_episode("e", [mind2web_action("a"), mind2web_action("b")])])
     assert rlcore(monkeypatch, "data", "prepare", plugin, f"source={source}", "images=images", "out=a.parquet") == 0
     reward = f"reward=[{{id='{plugin}'}},{{id='{plugin}-history-summary',weight=0.25}}]"
-    data = ("data.train=a.parquet", "data.evaluation=[]", "evaluation.every=0", "trainer.tasks_per_step=1")
+    data = (
+        "warmup.steps=0",
+        "data.train=a.parquet",
+        "data.evaluation=[]",
+        "evaluation.every=0",
+        "trainer.tasks_per_step=1",
+    )
     assert rlcore(monkeypatch, "run", "-p", plugin, "--dry-run", "-v", reward, *data) == 2
     said = capsys.readouterr().err
     assert "needs the next step of each task" in said

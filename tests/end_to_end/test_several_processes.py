@@ -51,6 +51,11 @@ RECIPES = {
     ),
 }
 TWO = ("strategy.id=ddp", "strategy.processes=2")
+STRATEGIES: dict[str, tuple[str, ...]] = {
+    "ddp": ("strategy.id=ddp",),
+    "fsdp2": ("strategy.id=fsdp2",),
+    "team": ("strategy.id=fsdp2", "strategy.sequence_parallel=2"),
+}
 LAUNCHERS = {
     "rlcore": [sys.executable, "-m", "rlcore"],
     "torchrun": [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "rlcore"],
@@ -161,16 +166,13 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.mark.parametrize(
-    "words",
+    ("recipe", "words"),
     [
-        pytest.param(("strategy.id=ddp",), id="ddp"),
-        pytest.param(("strategy.id=fsdp2",), id="fsdp2"),
-        pytest.param(("strategy.id=fsdp2", "strategy.sequence_parallel=2"), id="team", marks=pytest.mark.long),
+        pytest.param(recipe, words, id=f"{recipe}-{name}", marks=pytest.mark.slow if is_slow else pytest.mark.long)
+        for recipe in RECIPES
+        for name, words in STRATEGIES.items()
+        for is_slow in (recipe not in ("images", "sft") and name != "team",)
     ],
-)
-@pytest.mark.parametrize(
-    "recipe",
-    [pytest.param(one, marks=pytest.mark.long if one in ("images", "sft") else pytest.mark.slow) for one in RECIPES],
 )
 def test_two_processes_match_one_process(
     recipe: str, words: tuple[str, ...], alone: Any, tmp_path: Path, request: pytest.FixtureRequest

@@ -61,6 +61,8 @@ CASES: list[tuple[str, Tree, Tree, Tree, Tree]] = [
     ("siblings-equal", {}, {}, {"groups/same_answers": 0.9}, {"groups/same_answers": 0.89}),
     ("rewards-contradict", {}, {}, {"groups/contradictory": 0.02}, {"groups/contradictory": 0.019}),
     ("not-scored", {}, {}, {"not_scored": 2}, {"not_scored": 1.9}),
+    ("reward-raises", {}, {}, {"reward_error/own/error": 1}, {"reward_error/own/timeout": 1}),
+    ("reward-raises", {}, {}, {"reward_error/own/error": 1}, {"reward_error/own/error": 1, "not_scored": 9}),
     ("cut-by-turn", {}, {}, {"length/turn": 5}, {"length/turn": 4.9}),
     ("cut-by-context", {}, {}, {"length/context": 5}, {"length/context": 4.9}),
     ("turns-used-up", TURNS, {}, {"stop/done": 5, "stop/max_turns": 5, "accuracy": 0.4}, {"stop/max_turns": 9}),
@@ -121,6 +123,8 @@ CASES: list[tuple[str, Tree, Tree, Tree, Tree]] = [
         {"entropy/mean": 0, "accuracy": 0},
         {"entropy/mean": -9, "accuracy": 0},
     ),
+    ("evaluation-lower", {}, {}, {"evaluation/accuracy": 0.09}, {"evaluation/accuracy": 0.11}),
+    ("evaluation-higher", {}, {}, {"evaluation/accuracy": 0.91}, {"evaluation/accuracy": 0.89}),
     ("reward-fell", {}, {"reward/mean": 0.4}, {"reward/mean": 0.1}, {"reward/mean": 0.11}),
     ("loss-rises", {}, {**LOSS, "loss": 1}, {**LOSS, "loss": 1.21}, {**LOSS, "loss": 1.2}),
     ("length-drifts", {}, {"tokens/sampled": 100}, {"tokens/sampled": 400}, {"tokens/sampled": 399}),
@@ -174,7 +178,7 @@ def test_the_evaluation_falls_while_training_improves() -> None:
 
 def test_every_rule_is_tested_and_in_the_guide() -> None:
     tested = {case[0] for case in CASES} | {"rewards-shuffled", "evaluation-falls", "weights-negative"}
-    tested.add("turn-rewards-missing")
+    tested |= {"turn-rewards-missing", "episodes-cut"}
     assert {spec.id for spec in RULES} == tested
     assert all(spec.guide == f"{GUIDE}#{spec.id}" and spec.summary and spec.fix and spec.metrics for spec in RULES)
 
@@ -237,6 +241,16 @@ def test_a_finding_shows_the_first_example(
         write_groups(run / "rollouts" / f"train-{step:06d}.jsonl.gz", [group])
     found = {one.rule: one for one in diagnose(run).found}
     assert shown in found[rule].text
+
+
+@pytest.mark.parametrize(("limit", "found"), [(1, "turns-used-up"), (2, "episodes-cut")])
+def test_limits_of_turns_and_of_the_environment_are_told_apart(tmp_path: Path, limit: int, found: str) -> None:
+    changes = {"stop/done": None, "stop/max_turns": 1, "accuracy": 0}
+    run = run_with(tmp_path / "run", [row(step, changes) for step in (1, 2)], f"[environment]\nmax_turns = {limit}\n")
+    group = Group(task=Task(id="1", messages=()), trajectories=(answered("", stop=Stop.MAX_TURNS),))
+    for step in (1, 2):
+        write_groups(run / "rollouts" / f"train-{step:06d}.jsonl.gz", [group])
+    assert [one.rule for one in diagnose(run).found] == [found]
 
 
 @pytest.mark.parametrize(("reward", "found"), [(None, "turn-rewards-missing"), (0.5, "groups-equal")])

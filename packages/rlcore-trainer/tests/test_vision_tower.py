@@ -31,6 +31,7 @@ def run(path: str, **tables: Any) -> Any:
     options = {"lora": LoraTable(**tables.get("lora", {}))}
     return SimpleNamespace(
         config=RunConfig(**values, reward=[]),
+        options=options.get,
         resolved=SimpleNamespace(options=options, origin=lambda path: "a test", environments=()),
         resume_from=None,
     )

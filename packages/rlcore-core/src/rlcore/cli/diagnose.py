@@ -9,6 +9,7 @@ import click
 from rlcore.cli.output import examples, json_option, print_json, printable
 from rlcore.console.terminal import say
 from rlcore.console.wording import counted
+from rlcore.diagnosis.rules import GUIDE
 from rlcore.runs.directory import asked_of
 from rlcore.session.exits import exits_reported
 
@@ -41,5 +42,7 @@ def diagnose(run: str, rules: tuple[str, ...], as_json: bool) -> int:
     else:
         changes = [*(f"-c {file}" for file in asked.files), *asked.overrides]
         settings = [f"asked     {' '.join(map(printable, changes))}"] if changes else []
-        say(*found.summary() or [f"no finding in {counted(steps, 'step')}"], *settings, *found.verdict())
+        answers = f"read answers with rlcore data show {printable(run)} --purpose train"
+        nothing = [f"no finding in {counted(steps, 'step')}", *([f"          {answers}; {GUIDE}"] if steps else [])]
+        say(*found.summary() or nothing, *settings, *found.verdict())
     return int(bool(found.found) or found.trained is False)

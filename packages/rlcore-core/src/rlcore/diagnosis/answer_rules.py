@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from rlcore.diagnosis.evidence import Evidence
@@ -95,6 +96,17 @@ def not_scored(run: Evidence) -> str | None:
     return f"{lost[-1]:.0%} of step {run.step}{_first(reason)}"
 
 
+def reward_raises(run: Evidence) -> str | None:
+    """A reward fails in two steps in a row, but not as often as in `not_scored`."""
+    counts = [
+        sum(value for name, value in row.items() if name.startswith("reward_error/") and name.endswith("/error"))
+        for row in run.rows[-2:]
+    ]
+    if len(counts) < 2 or not min(counts) or not_scored(run) is not None:
+        return None
+    return f"{counts[-1]:g} of step {run.step}{_first(next(filter(None, map(_error, run.trajectories())), ''))}"
+
+
 def cut_by_turn(run: Evidence) -> str | None:
     """Half of the trajectories of two steps in a row end at `rollout.max_new_tokens`."""
     cut, limit = run.shares("length/turn", 2), run.setting("rollout.max_new_tokens")
@@ -116,7 +128,25 @@ def turns_used_up(run: Evidence) -> str | None:
     ended, solved = run.shares("stop/max_turns", 2), run.recent("accuracy", 2)
     limit = run.setting("environment.max_turns")  # control episodes end at the limit of their simulator
     held = limit and ended and min(ended) >= MOSTLY and solved and max(solved) < MOSTLY
-    return f"{ended[-1]:.0%} of step {run.step}, environment.max_turns={limit}" if held else None
+    if not held or _longest(run) < limit:
+        return None
+    return f"{ended[-1]:.0%} of step {run.step}, environment.max_turns={limit}"
+
+
+def episodes_cut(run: Evidence) -> str | None:
+    """Half of the trajectories of two steps in a row are cut before the limit of turns, and less than half succeed."""
+    ended, solved = run.shares("stop/max_turns", 2), run.recent("accuracy", 2)
+    limit = run.setting("environment.max_turns")
+    held = limit and ended and min(ended) >= MOSTLY and solved and max(solved) < MOSTLY
+    if not held or (longest := _longest(run)) >= limit:
+        return None
+    return f"{ended[-1]:.0%} of step {run.step} after at most {longest} turns, environment.max_turns={limit}"
+
+
+def _longest(run: Evidence) -> float:
+    """The most turns of the policy in a stored trajectory that was cut; infinite if there is none."""
+    cut = [one for one in run.trajectories() if one.stop == "max_turns"]
+    return max((sum(turn.kind == "policy" for turn in one.turns) for one in cut), default=math.inf)
 
 
 def calls_unreadable(run: Evidence) -> str | None:

@@ -49,9 +49,10 @@ RULES = (
         "answer_rules:rewards_zero",
         "all rewards are 0, so there is nothing to compare",
         key="reward",
-        fix="read answers with rlcore data show RUN --purpose train. If they are right, correct the labels in the data "
-        "or the reward, which rlcore data rescore compares with another; if they end early or make no sense, check the "
-        "limits and the sampling in rollout and environment; else give easier tasks, or raise warmup.steps",
+        fix="read answers with rlcore data show RUN --purpose train, and solve one task yourself. If the answer is "
+        "right, correct the label in the data or the reward, which rlcore data rescore compares with another; if "
+        "answers end early or make no sense, check the limits and the sampling in rollout, environment and data; else "
+        "give easier tasks, or raise warmup.steps",
         metrics="reward/mean groups/equal accuracy",
     ),
     _rule(
@@ -127,6 +128,14 @@ RULES = (
         metrics="not_scored failure/BOUNDARY reward_error/ID/KIND",
     ),
     _rule(
+        "reward-raises",
+        "answer_rules:reward_raises",
+        "a reward fails, so these answers are not trained on, however bad they are",
+        key="reward",
+        fix="make it return 0 for answers that it cannot read",
+        metrics="reward_error/ID/KIND",
+    ),
+    _rule(
         "cut-by-turn",
         "answer_rules:cut_by_turn",
         "answers are cut at the limit of new tokens",
@@ -148,6 +157,14 @@ RULES = (
         "most episodes end at the limit of turns",
         key="environment.max_turns",
         fix="raise it; if episodes never end, read one with rlcore data show: the model must know how to end it",
+        metrics="stop/max_turns accuracy",
+    ),
+    _rule(
+        "episodes-cut",
+        "answer_rules:episodes_cut",
+        "the environment cuts most episodes before the limit of turns",
+        key="data",
+        fix="raise the environment's own limit, such as max_episode_steps in data.arguments",
         metrics="stop/max_turns accuracy",
     ),
     _rule(
@@ -286,5 +303,24 @@ RULES = (
         key="data",
         fix="use more or other training tasks, and compare rewarded answers with rlcore data show",
         metrics="reward/mean evaluation/reward loss evaluation/loss",
+    ),
+    _rule(
+        "evaluation-lower",
+        "training_rules:evaluation_lower",
+        "the evaluation is far below training",
+        key="data",
+        fix="compare siblings with rlcore data show RUN --purpose train --siblings: tools, rewards or an environment "
+        "may share state between episodes, or the prompt may contain the answer; else the training tasks are learned "
+        "by heart: use more of them",
+        metrics="accuracy evaluation/accuracy",
+    ),
+    _rule(
+        "evaluation-higher",
+        "training_rules:evaluation_higher",
+        "training is far below the evaluation",
+        key="data",
+        fix="read failed answers with rlcore data show RUN --purpose train --worst: labels of the training data may be "
+        "wrong; else its tasks are harder, or rollout.temperature is too high",
+        metrics="accuracy evaluation/accuracy",
     ),
 )

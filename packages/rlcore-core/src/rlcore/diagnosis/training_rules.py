@@ -120,6 +120,34 @@ def evaluation_falls(run: Evidence) -> str | None:
     return None
 
 
+def evaluation_lower(run: Evidence) -> str | None:
+    """The accuracy of the last three evaluations is lower than that of the training steps before them by 0.4."""
+    pairs = _accuracies(run)
+    return _compared(pairs) if pairs and all(held_out < trained - 0.4 for trained, held_out in pairs) else None
+
+
+def evaluation_higher(run: Evidence) -> str | None:
+    """The accuracy of the last three evaluations is higher than that of the training steps before them by 0.4."""
+    pairs = _accuracies(run)
+    return _compared(pairs) if pairs and all(held_out > trained + 0.4 for trained, held_out in pairs) else None
+
+
+def _accuracies(run: Evidence) -> list[tuple[float, float]]:
+    """The mean accuracy of up to five training steps, and of the evaluation after them, for the last `STEPS`."""
+    found = []
+    for row in run.evaluations[-STEPS:]:
+        step, held_out = row["step"], row.get("evaluation/accuracy")
+        trained = [one["accuracy"] for one in run.rows if step - 5 < one["step"] <= step and "accuracy" in one]
+        if trained and held_out is not None:
+            found.append((sum(trained) / len(trained), held_out))
+    return found if len(found) == STEPS else []
+
+
+def _compared(pairs: list[tuple[float, float]]) -> str:
+    trained, held_out = pairs[-1]
+    return f"accuracy {trained:.3g} in training, evaluation/accuracy {held_out:.3g}"
+
+
 def _length(row: Row) -> float:
     trajectories = sum(value for name, value in row.items() if name.startswith("stop/"))
     return row.get("tokens/sampled", 0.0) / trajectories if trajectories else 0.0

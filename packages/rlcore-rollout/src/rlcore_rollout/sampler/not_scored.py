@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from rlcore.console.wording import counted
 from rlcore.types import Trajectory
 
 
@@ -19,7 +20,8 @@ def not_scored_sentence(trajectories: Sequence[Trajectory]) -> str | None:
     for reason, count in counts.most_common():
         failure = first[reason]
         kinds.append(f"{count} {reason}" if failure is None else f"{count} {reason} (first: {failure.message})")
-    return f"{len(lost)} of {len(trajectories)} trajectories were not scored: {'; '.join(kinds)}"
+    was = "was" if len(lost) == 1 else "were"
+    return f"{len(lost)} of {counted(len(trajectories), 'trajectory')} {was} not scored: {'; '.join(kinds)}"
 
 
 def _reason(trajectory: Trajectory) -> str:
