@@ -13,6 +13,8 @@ class SingleProcessConfig(Table):
 
     processes: Literal[1] | None = None
     """Number of processes, always 1. Use ``strategy.id=ddp`` for more."""
+    sequence_parallel: Literal[1] = 1
+    """Number of processes that compute each micro-batch together, always 1. Use ``strategy.id=ddp`` for more."""
 
 
 class DataParallelConfig(Table):
