@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from pictured_groups import groups as pictured
-from rlcore.cli.data.rows import conversation, ending
+from rlcore.cli.data.rows import conversation, ending, fields_of
 from rlcore.cli.data.where import Where
 from rlcore.errors import DataError, UserError
 from rlcore.runs.evidence import read_tokens, write_tokens
@@ -341,3 +341,12 @@ def test_a_text_is_found_in_tool_calls(run: Path, rlcore: Call, toy: Any, text: 
     one = Trajectory(task_id="t", sibling=0, segments=(segment,), reward=1.0)
     write_record(record(run), [Group(task=Task(id="t", messages=()), trajectories=(one,))])
     assert ("1 matching trajectory" in rlcore("data", "show", run, "--text", text).out) is found
+
+
+def test_parts_of_a_long_field_are_shown_in_lines() -> None:
+    step = {"name": "x" * 200, "action": {"position": [0.5, 0.25]}}
+    task = Task(id="1", messages=(), fields={"answer": "7", "steps": [step], "many": list(range(100, 200))})
+    answer, name, action, first, *_, more = map(str.strip, fields_of(task))
+    assert (answer, action) == ("answer: 7", 'steps.0.action: {"position": [0.5, 0.25]}')
+    assert name.startswith("steps.0.name: xxx")
+    assert (first, more) == ("many.0: 100", "many: 76 more")

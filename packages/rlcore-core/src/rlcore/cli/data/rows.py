@@ -199,8 +199,20 @@ def group_lines(group: Group, fate: str = "", decoder: Decoder = no_decoder) -> 
 def fields_of(task: Task) -> Iterator[str]:
     """A line for each field of a task that is not a message, such as its expected answer."""
     for name, value in task.fields.items():
-        text = value if isinstance(value, str) else json.dumps(thaw(value), ensure_ascii=False, default=value_text)
-        yield f"  {printable(name, 60)}: {printable(text, LONGEST_FIELD)}"
+        yield from _field(printable(name, 60), thaw(value))
+
+
+def _field(name: str, value: Any, depth: int = 0) -> Iterator[str]:
+    """Yield a line for a field, or if it is too long, a line for each of its parts."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=value_text)
+    if len(text) <= LONGEST_FIELD or not isinstance(value, (dict, list)) or depth == 2:
+        yield f"  {name}: {printable(text, LONGEST_FIELD)}"
+        return
+    parts = list(value.items() if isinstance(value, dict) else enumerate(value))
+    for key, part in parts[:MOST_STATES]:
+        yield from _field(f"{name}.{printable(str(key), 60)}", part, depth + 1)
+    if len(parts) > MOST_STATES:
+        yield f"  {name}: {len(parts) - MOST_STATES} more"
 
 
 def ending(trajectory: Trajectory) -> str:
