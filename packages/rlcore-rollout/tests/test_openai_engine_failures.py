@@ -72,7 +72,7 @@ def test_later_permanent_error_fails_only_its_trajectory(
     assert [group.rewards_G for group in groups] == [(1.0,), (None,), (1.0,)]
     lost = groups[1].trajectories[0]
     assert lost.failure == Failure(boundary=Boundary.ENGINE, message="the endpoint answered 404: gone")
-    assert "1 of 3 trajectories were not scored" in "".join(capsys.readouterr())
+    assert "1 of 3 trajectories was not scored" in "".join(capsys.readouterr())
 
 
 def test_busy_endpoint_is_retried_after_retry_after(endpoint: Endpoint) -> None:

@@ -156,11 +156,6 @@ class HubData:
         return self._rows[split]
 
     def _load(self, split: str) -> Any:
-        try:
-            import datasets
-        except ImportError:
-            fix = pip_line(["rlcore-core[datasets]"])
-            raise NotInstalledError("data sets of the hub need the library datasets", fix=fix) from None
         config = self._config
         folder = Path(config.path).expanduser()
         if folder.is_file():
@@ -170,6 +165,11 @@ class HubData:
                 where=config.path,
                 fix=f"data.path={folder.parent}, or data.train={config.path} with a dataset that reads files",
             )
+        try:
+            import datasets
+        except ImportError:
+            fix = pip_line(["rlcore-core[datasets]"])
+            raise NotInstalledError("data sets of the hub need the library datasets", fix=fix) from None
         if datasets.config.HF_HUB_OFFLINE and not folder.is_dir():
             folder = in_hub_cache(config.path, config.revision) or folder
         path = str(folder) if folder.is_dir() else config.path
