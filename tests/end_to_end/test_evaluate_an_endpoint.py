@@ -183,4 +183,4 @@ def test_training_is_scored_by_the_judge_of_a_server(served: str, tmp_path: Path
     steps = [line for line in lines if "reward/mean" in line]
     assert sum(line["not_scored"] for line in steps) == len(unclear)
     assert sum(line.get("reward_error/llm-judge/unclear verdict", 0) for line in steps) == len(unclear)
-    assert all(line["gradient_norm"] > 0 for line in steps)
+    assert any(line.get("gradient_norm", 0.0) > 0 for line in steps), "all groups of one step may have equal rewards"

@@ -184,7 +184,8 @@ class Layouts:
             fix = f"pass the folder that contains it: {source.parent}"
             raise UserError("expected a folder or a .gguf file", found="another file", where=str(source), fix=fix)
         if os.path.lexists(source):
-            raise UserError("expected a folder or a .gguf file", found="not a regular file", where=str(source))
+            fix = "give a folder or a file; this is a device, a pipe or a broken link"
+            raise UserError("expected a folder or a .gguf file", found="not a regular file", where=str(source), fix=fix)
         parent = source.parent
         near = did_you_mean(source.name, [path.name for path in parent.iterdir()]) if parent.is_dir() else None
         if not parent.exists() and _HUB_ID.fullmatch(str(source)):
