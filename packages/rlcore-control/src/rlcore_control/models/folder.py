@@ -112,7 +112,7 @@ def check_weights(weights: Mapping[str, Tensor], own: Mapping[str, Tensor], path
             [
                 f"{name} {str(weights[name].dtype).removeprefix('torch.')} instead of numbers with a fraction"
                 for name in own
-                if name in weights and own[name].is_floating_point() and not weights[name].is_floating_point()
+                if name in weights and own[name].is_floating_point() and not _has_fraction(weights[name])
             ],
         ),
     ]
@@ -126,6 +126,11 @@ def check_weights(weights: Mapping[str, Tensor], own: Mapping[str, Tensor], path
     bad = first_non_finite(weights)
     if bad is not None:
         raise unreadable(f"NaN or infinity in {bad}", path)
+
+
+def _has_fraction(weight: Tensor) -> bool:
+    """Whether a weight has floating-point numbers. Those of 8 bits mean nothing without their scales."""
+    return weight.is_floating_point() and weight.element_size() > 1
 
 
 def _listed(what: str, names: list[str], most: int = 5) -> str:

@@ -125,22 +125,26 @@ def cut_by_context(run: Evidence) -> str | None:
 
 def turns_used_up(run: Evidence) -> str | None:
     """Half of the trajectories of two steps in a row end at the limit of turns, and less than half succeed."""
-    ended, solved = run.shares("stop/max_turns", 2), run.recent("accuracy", 2)
-    limit = run.setting("environment.max_turns")  # control episodes end at the limit of their simulator
-    held = limit and ended and min(ended) >= MOSTLY and solved and max(solved) < MOSTLY
-    if not held or _longest(run) < limit:
+    share, limit = _unfinished(run), run.setting("environment.max_turns")
+    if share is None or _longest(run) < limit:
         return None
-    return f"{ended[-1]:.0%} of step {run.step}, environment.max_turns={limit}"
+    return f"{share:.0%} of step {run.step}, environment.max_turns={limit}"
 
 
 def episodes_cut(run: Evidence) -> str | None:
     """Half of the trajectories of two steps in a row are cut before the limit of turns, and less than half succeed."""
-    ended, solved = run.shares("stop/max_turns", 2), run.recent("accuracy", 2)
-    limit = run.setting("environment.max_turns")
-    held = limit and ended and min(ended) >= MOSTLY and solved and max(solved) < MOSTLY
-    if not held or (longest := _longest(run)) >= limit:
+    share, limit = _unfinished(run), run.setting("environment.max_turns")
+    if share is None or (longest := _longest(run)) >= limit:
         return None
-    return f"{ended[-1]:.0%} of step {run.step} after at most {longest} turns, environment.max_turns={limit}"
+    return f"{share:.0%} of step {run.step} after at most {longest} turns, environment.max_turns={limit}"
+
+
+def _unfinished(run: Evidence) -> float | None:
+    """The share of trajectories without an end in the last step; None if most of two steps end, or half succeed."""
+    ended, solved = run.shares("stop/max_turns", 2), run.recent("accuracy", 2)
+    limited = run.setting("environment.max_turns")  # control episodes end at the limit of their simulator
+    held = limited and ended and min(ended) >= MOSTLY and solved and max(solved) < MOSTLY
+    return ended[-1] if held else None
 
 
 def _longest(run: Evidence) -> float:

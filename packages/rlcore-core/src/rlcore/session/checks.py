@@ -75,10 +75,11 @@ def run_findings(run: RunSession, *, split: str = "evaluation") -> list[Finding]
             found.extend(stage())
         except NotInstalledError as error:
             errors += [(error, key)] if missing is None else []
-        except PluginError as error:
-            errors += [(error, key)] if not has_failed else []  # else perhaps because of the earlier failure
         except UserError as error:
-            errors += [(error, key)] if str(error) not in {str(other) for other, _ in errors} else []
+            # The check of a trainer needs what was checked before, and may raise its error again, or another one.
+            follows = has_failed and key in ("trainer", "strategy") and isinstance(error, PluginError)
+            if not follows and str(error) not in {str(other) for other, _ in errors}:
+                errors.append((error, key))
     told = [replace(failure_of(error, key), where=error.where or "") for error, key in errors]
     found = [one for one in found if one.text not in {other.text for other in told}]
     failed = any(one.status == "fail" for one in found)

@@ -37,11 +37,11 @@ class Team:
 
     def part(self, x: Tensor, dim: int) -> Tensor:
         """Return the tokens of this process along a dimension counted from the last, P of N, filled up with zeros."""
-        start, stop = self.range(tokens := x.shape[dim])
+        start, stop = self.bounds(tokens := x.shape[dim])
         filled = pad(x, [*[0, 0] * (-dim - 1), 0, (stop - start) * self.size - tokens])
         return filled.narrow(dim, start, stop - start)
 
-    def range(self, tokens: int) -> tuple[int, int]:
+    def bounds(self, tokens: int) -> tuple[int, int]:
         """Return where the tokens of this process begin and end in a row, filled up at its end."""
         length = -(-tokens // self.size)
         return self.index * length, (self.index + 1) * length
@@ -62,7 +62,7 @@ class Team:
 
     def by_tokens(self, x_NJD: Tensor) -> Tensor:
         """Return all heads of the tokens of this process, [P, H, D]."""
-        start, stop = self.range(len(x_NJD))
+        start, stop = self.bounds(len(x_NJD))
         filled = pad(x_NJD, [0, 0, 0, 0, 0, (stop - start) * self.size - len(x_NJD)])
         x_TPJD = filled.reshape(self.size, -1, *x_NJD.shape[1:])
         return _exchanged(x_TPJD, self.group).transpose(0, 1).flatten(1, 2)

@@ -96,9 +96,7 @@ def memory_of(run: RunSession, model: ModelOnDevice, tokens: ExpectedTokens) -> 
         parts["critic"] = shape.parameters * (size + MOMENTS + master) // count
         summed = shape.parameters * max(MASTER, size) // count
         phases["update of the critic"] = {"gradients": summed, **computed(tokens.further)}
-    if (
-        count > 1 and model.gpu_bytes is not None
-    ):  # before a card holds anything else, it holds the model it will divide
+    if count > 1 and model.gpu_bytes is not None:  # the card first holds the whole model, which it then divides
         phases["loading"] = {"weights while loading": max(0, int(weights) - sum(parts.values()))}
     stored = still * size * (not lora.wanted) + trained * (size + MOMENTS + master)
     return MemoryNeeds(parts=parts, phases=phases, checkpoint=stored)

@@ -71,7 +71,7 @@ def _part(inputs: dict[str, Any], batch: MicroBatch, team: Team) -> dict[str, An
     }
     if "deepstack_visual_embeds" in inputs:
         assert batch.images is not None
-        start, stop = team.range(batch.layout.tokens)
+        start, stop = team.bounds(batch.layout.tokens)
         here_K = (batch.images.places_K >= start) & (batch.images.places_K < stop)
         found["deepstack_visual_embeds"] = [each_KD[here_K] for each_KD in inputs["deepstack_visual_embeds"]]
     return found

@@ -35,7 +35,7 @@ LONGEST_ANSWER = 600
 LONGEST_FIELD = 160
 """Characters of a field of a task that are shown."""
 MOST_STATES, MOST_NUMBERS = 24, 10
-"""Decisions of an episode, and numbers of a row, that are shown."""
+"""Decisions of an episode or parts of a field, and numbers of a row, that are shown."""
 
 ReadImage = Callable[[str], bytes]
 """Returns the encoded image with a hash; raises `DataError` if there is none."""
