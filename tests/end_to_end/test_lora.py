@@ -190,8 +190,9 @@ def test_conflicting_settings_are_rejected_before_loading(given: list[str], expe
 
 def test_adapter_on_random_base_warns(tmp_path: Path) -> None:
     output = rlcore("run", "-p", "gsm8k-tools", "lora.rank=4", "--dry-run", "-v", folder=tmp_path)
-    assert "# note: " in output  # after the verdict
-    assert "random" in output.splitlines()[0]
+    verdict, *lines = output.splitlines()
+    assert verdict.startswith("# verdict")
+    assert "random" in next(line for line in lines if line.startswith("# note: "))
 
 
 def test_run_starts_from_supervised_adapter(trained: Path) -> None:
