@@ -110,7 +110,9 @@ def tree(*settings: str) -> object:
 
 
 def test_number_of_gpus_sets_the_number_of_processes() -> None:
-    assert tree("trainer.n_gpus_per_node=8") == {"strategy": {"id": "fsdp2", "processes": 8}}
+    words = ("trainer.n_gpus_per_node=8", "actor_rollout_ref.actor.ulysses_sequence_parallel_size=2")
+    assert tree(words[0]) == {"strategy": {"id": "fsdp2", "processes": 8}}
+    assert tree(*words) == {"strategy": {"id": "fsdp2", "processes": 8, "sequence_parallel": 2}}
 
 
 def test_critic_keys_are_used_only_with_gae() -> None:
@@ -524,6 +526,18 @@ def test_keys_of_the_supervised_trainer_select_it() -> None:
 )
 def test_keys_of_the_supervised_trainer_are_translated(settings: tuple[str, ...], expected: dict[str, Any]) -> None:
     assert supervised(*settings) == expected
+
+
+def test_supervised_processes_are_divided_if_torchrun_has_started_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    assert supervised("ulysses_sequence_parallel_size=2") == {}
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    expected = {"strategy": {"id": "fsdp2", "sequence_parallel": 2}}
+    assert (
+        supervised("ulysses_sequence_parallel_size=2")
+        == supervised("engine.ulysses_sequence_parallel_size=2")
+        == expected
+    )
 
 
 @pytest.mark.parametrize(

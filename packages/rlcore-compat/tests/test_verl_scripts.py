@@ -38,7 +38,7 @@ REASONS = {
     "routing replay": r"expert choices of the engine are not replayed",
     "several tokens": r"heads that predict several tokens are not trained",
     "service for code": r"a reward runs code in the sandbox of the run",
-    "estimator, loss or tracker": r"there is no (advantage|loss|tracker) ",
+    "estimator, loss or tracker": r"there is no (advantage|loss|tracker) |has no counterpart",
     "PF-PPO": r"PF-PPO is not supported",
     "rollout correction": (
         r"weights are not normalised|trajectories are not rejected|ratios are relative to|must be one number"

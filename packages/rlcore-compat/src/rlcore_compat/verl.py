@@ -89,6 +89,14 @@ def processes(value: Any, words: Words) -> Several:
     return Several({"strategy.id": "fsdp2", "strategy.processes": value} if value > 1 else {})
 
 
+def team(value: Any, words: Words) -> Several:
+    """``ulysses_sequence_parallel_size`` of a supervised trainer, whose processes torchrun starts."""
+    if not isinstance(value, int) or value < 1:
+        raise Refused("must be a positive integer")
+    started = os.environ.get("WORLD_SIZE", "1") != "1"
+    return Several({"strategy.id": "fsdp2", "strategy.sequence_parallel": value} if value > 1 and started else {})
+
+
 def machines(value: Any, words: Words) -> None:
     """Several machines are accepted if a launcher has started that many processes."""
     if value == 1:
