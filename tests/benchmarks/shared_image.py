@@ -92,9 +92,9 @@ def update(model: Any, batches: list[list[TrainingSequence]]) -> float:
     with forward.computing(model):
         for sequences in batches:
             for batch in pack(sequences, 4096, torch.device("cpu")):
-                found = forward.loss(model, batch, of_tokens(batch), temperature=1.0, entropy=False, token_wise=True)
-                torch.autograd.backward(found.loss)
-                total += float(found.loss.detach())
+                loss = forward.loss(model, batch, of_tokens(batch), temperature=1.0, entropy=False, token_wise=True)[0]
+                torch.autograd.backward(loss)
+                total += float(loss.detach())
     return total
 
 

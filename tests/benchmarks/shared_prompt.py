@@ -67,7 +67,7 @@ def update(model: Any, sequences: Sequence[TrainingSequence], budget: int = BUDG
     total, forward = 0.0, PackedForward()
     with forward.computing(model):
         for batch in pack(sequences, budget, torch.device("cpu")):
-            loss = forward.loss(model, batch, of_tokens(batch), temperature=1.0, entropy=True, token_wise=True).loss
+            loss = forward.loss(model, batch, of_tokens(batch), temperature=1.0, entropy=True, token_wise=True)[0]
             torch.autograd.backward(loss)
             total += float(loss.detach())
     return total

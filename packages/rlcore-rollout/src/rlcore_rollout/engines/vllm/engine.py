@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 SHUTDOWN_S = 20.0
 """Time that a healthy vLLM gets to exit on its own."""
+LOOK_S = 1.0
+"""Time between two looks at vLLM's process while it does not answer."""
 
 
 class VllmEngine:
@@ -112,8 +114,7 @@ class VllmEngine:
         version, limit = self._version, min(sampling.max_new_tokens, self._context - len(ids))
         if limit <= 0:
             return Completion(token_ids=TokenIds(), logprobs=Logprobs(), finish_reason="length", policy_version=version)
-        await self.wake()
-        await self._serve_folder()
+        await self._answer(self._prepare())
         params = SamplingParams(
             max_tokens=limit,
             temperature=sampling.temperature,
@@ -137,9 +138,7 @@ class VllmEngine:
             async for output in self._llm.generate(request, params, name, lora_request=self._serving):
                 final = output
         except EngineDeadError as error:
-            if self.failure is None:
-                self.failure = f"vLLM's process ended\n{self._launch.last_words()}"
-            raise EngineError(self.failure) from error
+            raise self._ended() from error
         except ValueError as error:
             raise EngineError(f"vLLM refused the request: {error}") from error
         finally:
@@ -193,11 +192,7 @@ class VllmEngine:
             return  # an evaluation: vLLM has loaded this folder itself
         try:
             async with asyncio.timeout(self._config.timeout_s):
-                await self.wake()
-                if self._adapter is None:
-                    await self._send(partial(_tensors, source))
-                else:
-                    await self._serve(self._adapter.request(source.weights(adapter_only=True)))
+                await self._answer(self._update(source))
         except TimeoutError:
             self.failure = f"vLLM did not load the weights within {self._config.timeout_s:g} s"
             raise EngineError(self.failure) from None
@@ -208,11 +203,18 @@ class VllmEngine:
             self.failure = f"vLLM did not load the weights: {type(error).__name__}: {error}\n{words}"
             raise EngineError(self.failure) from error
 
+    async def _update(self, source: WeightSource) -> None:
+        await self.wake()
+        if self._adapter is None:
+            await self._send(partial(_tensors, source))
+        else:
+            await self._serve(self._adapter.request(source.weights(adapter_only=True)))
+
     async def sleep(self) -> None:
         """Release the GPU memory until `wake`, if ``rollout.vllm.sleep`` is set."""
         if self._config.sleep and not self._asleep and self.failure is None:
             self._asleep = True
-            await self._llm.sleep(level=1)
+            await self._answer(self._llm.sleep(level=1))
 
     async def wake(self) -> None:
         """Acquire the memory again. `generate` and `load_weights` do this automatically."""
@@ -248,6 +250,32 @@ class VllmEngine:
         await self._llm.reset_prefix_cache()
         if self._images is not None:
             await self._llm.reset_encoder_cache()
+
+    async def _prepare(self) -> None:
+        """Make the calls that a generation may need first. vLLM remembers its tasks, so only the first one asks."""
+        await self.wake()
+        await self._serve_folder()
+        await self._llm.get_supported_tasks()
+
+    async def _answer(self, call: Coroutine[Any, Any, None]) -> None:
+        """Wait for a call which vLLM's client would await forever if the process died. Only generations fail then."""
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        task = asyncio.ensure_future(call)
+        try:
+            while not (await asyncio.wait({task}, timeout=LOOK_S))[0]:
+                if self._llm.errored:
+                    raise EngineDeadError
+            task.result()
+        except EngineDeadError as error:
+            raise self._ended() from error
+        finally:
+            task.cancel()
+
+    def _ended(self) -> EngineError:
+        if self.failure is None:
+            self.failure = f"vLLM's process ended\n{self._launch.last_words()}"
+        return EngineError(self.failure)
 
     async def _serve_folder(self) -> None:
         """Serve the adapter of a folder, for which no weights are sent."""
