@@ -19,6 +19,7 @@ import pytest
 import rlcore
 from rlcore.errors import ComponentExitError
 from rlcore.report.notebook import page
+from rlcore.session.exits import exits_with
 
 pytestmark = pytest.mark.usefixtures("toy")
 
@@ -178,6 +179,7 @@ def test_calling_process_is_left_as_it_was() -> None:
 
     rlcore.train("toy")
     before = state()
+    exits_with(130)  # as the command does in this process when its run is stopped
     run = rlcore.train("toy")
     rlcore.evaluate(run)
     with pytest.raises(rlcore.UserError):

@@ -54,7 +54,7 @@ def exits_with(status: int) -> int:
     _is_stopped = True
 
     def ignore() -> None:
-        for number in STOPS:
+        for number in STOPS if _is_stopped else ():
             signal.signal(number, lambda *_: os._exit(status))
 
     atexit.register(ignore)
@@ -94,6 +94,8 @@ def terminations_raised() -> Iterator[None]:
 
 @contextmanager
 def _handled(handle: Handler, *numbers: signal.Signals) -> Iterator[None]:
+    global _is_stopped
+    _is_stopped = False  # a process that goes on, as a notebook does after `main`, did not end with the last run
     if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # as with nohup: the process outlives the terminal
         numbers = tuple(number for number in numbers if number != signal.SIGHUP)
     try:
