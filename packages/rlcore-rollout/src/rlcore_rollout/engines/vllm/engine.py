@@ -114,7 +114,6 @@ class VllmEngine:
         version, limit = self._version, min(sampling.max_new_tokens, self._context - len(ids))
         if limit <= 0:
             return Completion(token_ids=TokenIds(), logprobs=Logprobs(), finish_reason="length", policy_version=version)
-        await self._answer(self._prepare())
         params = SamplingParams(
             max_tokens=limit,
             temperature=sampling.temperature,
@@ -133,6 +132,7 @@ class VllmEngine:
         )
         self._in_flight += 1
         try:
+            await self._answer(self._prepare())  # counted as in flight: the weights must not change meanwhile
             final: Any = None
             name = f"{session}-{next(self._requests)}"
             async for output in self._llm.generate(request, params, name, lora_request=self._serving):
