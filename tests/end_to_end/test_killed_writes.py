@@ -191,7 +191,7 @@ def test_checkpoint_is_saved_and_pruned_atomically(tmp_path: Path, policy: Any, 
             progress = Progress(step=step, best_step=best if best <= step else 1)
             state = {"step": step}
             write = partial(write_part, policy=policy, state=state, main=True)
-            checkpoints.save(progress, state, write, collection={"batch": step})
+            checkpoints.save(progress, state, write, collection={"batch": step}).result()
 
     def two() -> None:
         shutil.rmtree(run, ignore_errors=True)

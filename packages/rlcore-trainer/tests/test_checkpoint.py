@@ -25,7 +25,7 @@ def save(folder: Path, model: Any, tokenizer: Path, *steps: int, keep: int = 2, 
     for step in steps:
         progress = Progress(step=step, updates=2 * step, best_step=best if best and best <= step else None)
         policy, state = CausalLanguageModel(model, tokenizer), {"masters": [torch.ones(2)], "at": {"step": step}}
-        path = checkpoints.save(progress, state, partial(write_part, policy=policy, state=state, main=True))
+        path = checkpoints.save(progress, state, partial(write_part, policy=policy, state=state, main=True)).result()
     return path
 
 
@@ -35,7 +35,7 @@ def test_saved_checkpoint_is_restored(tmp_path: Path, model: Any, model_folder: 
     state = {"at": [{"step": 7}, None, 0.1], "odd": torch.ones(3, dtype=torch.uint8), "none": torch.zeros(0, 2)}
     state |= {"half": torch.arange(6, dtype=torch.bfloat16).view(2, 3).T, "one": torch.tensor(2.5)}
     write = partial(write_part, policy=CausalLanguageModel(model, model_folder), state=state, main=True)
-    path = checkpoints.save(progress, state, write, collection=carried)
+    path = checkpoints.save(progress, state, write, collection=carried).result()
     progress, found, collection = checkpoint.read(path)
     assert collection == carried
     assert progress == Progress(step=7, updates=14)

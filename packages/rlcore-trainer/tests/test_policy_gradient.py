@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import errno
 import json
 import math
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,8 +11,9 @@ from typing import Any
 
 import pytest
 import torch
-from rlcore.errors import DataError, UserError
+from rlcore.errors import DataError, UserError, WriteError
 from rlcore_trainer.algorithms.config import KlConfig
+from rlcore_trainer.checkpoints import checkpoint
 from rlcore_trainer.checks import resume_check
 from rlcore_trainer.controller.policy_gradient import PolicyGradientTrainer
 from rlcore_trainer.learner.critic_config import CriticConfig
@@ -351,3 +354,41 @@ def test_best_step_between_regular_checkpoints_is_saved(bandit: Make, tmp_path: 
     evaluated = {step: (m["evaluation/accuracy"], step) for step, m in run.logged.items() if "evaluation/accuracy" in m}
     assert best["step"] == max(evaluated, key=lambda step: evaluated[step])
     assert 2 in run.saved
+
+
+def test_training_continues_while_a_checkpoint_is_completed(bandit: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = bandit(trainer={"steps": 4}, evaluation={"every": 0}, checkpoint={"every": 2})
+    continued, whole = threading.Event(), checkpoint.write_manifest
+
+    def log(step: int, metrics: dict[str, float]) -> None:
+        run.logged[step] = metrics
+        if step == 3:
+            assert not run.saved
+            continued.set()
+
+    def slow(folder: Path, step: int) -> None:
+        assert continued.wait(timeout=60)
+        whole(folder, step)
+
+    monkeypatch.setattr(run, "log", log)
+    monkeypatch.setattr(checkpoint, "write_manifest", slow)
+    train(run)
+    assert run.saved == [2, 4]
+
+
+def test_checkpoint_that_cannot_be_completed_ends_the_run(
+    bandit: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = bandit(trainer={"steps": 9}, evaluation={"every": 0}, checkpoint={"every": 2})
+    whole = checkpoint.write_manifest
+
+    def full(folder: Path, step: int) -> None:
+        if step == 4:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        whole(folder, step)
+
+    monkeypatch.setattr(checkpoint, "write_manifest", full)
+    with pytest.raises(WriteError, match="the checkpoint cannot be written"):
+        train(run)
+    assert (run.saved, max(run.logged) <= 6) == ([2], True)
+    assert sorted(path.name for path in (tmp_path / "run/checkpoints").iterdir()) == ["000002", "last"]

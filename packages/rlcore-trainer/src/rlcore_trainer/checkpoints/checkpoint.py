@@ -3,7 +3,7 @@
 ::
 
     checkpoints/
-        000040/                written as .000040.partial, flushed to disk, then renamed
+        000040/                written as .000040.partial; flushed to disk and renamed while training continues
             model/             a Hugging Face model folder or a peft adapter folder, with the tokenizer files
             state.safetensors  tensors of the optimiser and the trainer
             trainer.json       step, updates, best evaluation, and the rest of that state
@@ -22,6 +22,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -74,6 +75,7 @@ class Checkpoints:
     def __init__(self, folder: Path, *, keep: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self._keep = folder, keep
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
 
     def save(
         self,
@@ -82,8 +84,12 @@ class Checkpoints:
         write: Callable[[Path], object],
         *,
         collection: Mapping[str, Any] | None = None,
-    ) -> Path:
-        """Write a checkpoint, update the links, and remove old checkpoints.
+    ) -> Future[Path]:
+        """Write the files of a checkpoint, and complete it in a thread, so that training can continue.
+
+        The files are written to the page cache, which takes a fraction of the time until they are on the disk. The
+        thread computes their checksums, flushes them, renames the folder, updates the links and removes old
+        checkpoints. Until then the checkpoint does not exist for any reader.
 
         Args:
             progress: progress of the run
@@ -91,11 +97,15 @@ class Checkpoints:
             write: calls `write_part` with the folder in all processes that hold a part of the policy or the state
             collection: position in the data, as plain JSON values
 
+        Returns:
+            The folder of the complete checkpoint, or the `WriteError` that prevented it.
+
         Raises:
-            WriteError: the checkpoint cannot be written.
+            WriteError: the files cannot be written.
         """
         target = self.folder / f"{progress.step:06d}"
-        with _making(target) as partial:
+        with _undone_after_errors(target):
+            partial = _new_partial(target)
             plain, tensors = state_file.separated(state)
             state_file.create(partial / STATE_FILE, tensors)
             write(partial)
@@ -103,7 +113,10 @@ class Checkpoints:
                 (partial / COLLECTION).write_text(json.dumps(collection), encoding="utf-8")
             trainer = json.dumps({"progress": asdict(progress), "state": plain})
             (partial / "trainer.json").write_text(trainer + "\n", encoding="utf-8")
-            write_manifest(partial, progress.step)
+        return self._thread.submit(self._complete, target, progress)
+
+    def _complete(self, target: Path, progress: Progress) -> Path:
+        _make_whole(target, progress.step)
         with _told(target):
             self._settle(progress)
         return target
@@ -111,21 +124,21 @@ class Checkpoints:
     def save_reference(self, write: Callable[[Path], object]) -> Path:
         """Save the current policy as the reference of the KL term for a resumed run. Raises as `save`."""
         target = self.folder / "reference"
-        with _making(target) as partial:
-            write(partial)
-            write_manifest(partial)
+        with _undone_after_errors(target):
+            write(_new_partial(target))
+        _make_whole(target)
         return target
 
     def resume(self, folder: Path) -> Restored:
         """Read a checkpoint, and finish the link updates and removals that an interrupted `save` left undone."""
         restored = read(folder)
         with _told(folder):
+            sweep(self.folder)
             self._settle(restored.progress)
         return restored
 
     def _settle(self, progress: Progress) -> None:
         """Update the links and remove old checkpoints. Only uses the state on disk, so it can be repeated."""
-        sweep(self.folder)
         whole = sorted((path for path in self.folder.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
         best = next((path for path in whole if int(path.name) == progress.best_step), None)
         self._point("last", whole[-1])
@@ -185,25 +198,37 @@ def _files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
-@contextmanager
-def _making(target: Path) -> Iterator[Path]:
-    """Yield a new folder to fill; it is flushed to disk and renamed to ``target`` if the block succeeds."""
+def _new_partial(target: Path) -> Path:
+    """Return a new folder for the files of ``target``."""
     partial = beside(target)
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir()
+    return partial
+
+
+def _make_whole(target: Path, step: int = 0) -> None:
+    """Add the manifest to the partial folder of ``target``, flush all of it to disk, and rename it to ``target``."""
+    partial = beside(target)
+    with _undone_after_errors(target):
+        write_manifest(partial, step)
+        for path in [*_files(partial), *(path for path in partial.rglob("*") if path.is_dir()), partial]:
+            flush(path)
+        # An earlier one, such as that of the warm-up, is removed only after it is replaced.
+        replaced = target.rename(beside(target.with_name(f"{target.name}-replaced"))) if target.exists() else None
+        partial.rename(target)
+        flush(target.parent)
+        if replaced is not None:
+            shutil.rmtree(replaced)
+
+
+@contextmanager
+def _undone_after_errors(target: Path) -> Iterator[None]:
+    """Convert errors as `_told`, and remove the partial folder of ``target``."""
     try:
         with _told(target):
-            shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir()
-            yield partial
-            for path in [*_files(partial), *(path for path in partial.rglob("*") if path.is_dir()), partial]:
-                flush(path)
-            # An earlier one, such as that of the warm-up, is removed only after it is replaced.
-            replaced = target.rename(beside(target.with_name(f"{target.name}-replaced"))) if target.exists() else None
-            partial.rename(target)
-            flush(target.parent)
-            if replaced is not None:
-                shutil.rmtree(replaced)
+            yield
     except UserError:
-        shutil.rmtree(partial, ignore_errors=True)
+        shutil.rmtree(beside(target), ignore_errors=True)
         raise
 
 

@@ -133,7 +133,7 @@ class PolicyGradientTrainer:
 
     def train(self) -> Mapping[str, float]:
         """Train until the last step or until a stop is requested, and return the last metrics."""
-        with self.rollouts, self.session.ranks as ranks:
+        with self.rollouts, self.session.ranks as ranks, self.session:
             if ranks.is_main:
                 return self._controller.train()
             ranks.serve()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from types import TracebackType
+from typing import Any, Protocol, Self
 
 from rlcore.config.schema import MetricChoice
 from rlcore.console.wording import counted
@@ -42,6 +44,8 @@ class Resumable(Protocol):
 
 class TrainingSession:
     """The completed steps of a run, and their checkpoints.
+
+    As a context manager, it waits at its end until the last checkpoint is complete.
 
     Attributes:
         trained: the policy with its optimiser
@@ -83,9 +87,19 @@ class TrainingSession:
         self.progress = resumed or Progress()
         self._saved = None if resumed is None else (resumed.step, resumed.warmup)
         """Step and warm-up updates of the last checkpoint."""
+        self._saving: tuple[int, Future[Path]] | None = None
+        """Step of a checkpoint that is not known to be complete, and its folder when it is."""
         self.policy.version = self.progress.updates
         self._trainer: Resumable | None = None
         ranks.offer(write=self._write, write_reference=self._write_reference, defect=self._defect)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.finish_saving()
 
     def save_state_of(self, trainer: Resumable) -> None:
         """Store the state of a trainer in the checkpoints. Each process has a trainer."""
@@ -110,6 +124,8 @@ class TrainingSession:
         for step in range(self.progress.step + 1, last + 1):
             if self.stopping() or self._stops_early():
                 return
+            if self._saving is not None and self._saving[1].done():
+                self.finish_saving()
             yield step
 
     def _stops_early(self) -> bool:
@@ -155,6 +171,7 @@ class TrainingSession:
     @property
     def last_checkpoint(self) -> Path | None:
         """The newest checkpoint of this run; None if there is none, or in a process that does not write them."""
+        self.finish_saving()
         return last_checkpoint(self.checkpoints.folder.parent) if self.checkpoints else None
 
     def require_finite(self, numbers: Mapping[str, float], when: str, *, unchanged: bool = False) -> None:
@@ -225,23 +242,34 @@ class TrainingSession:
             self.checkpoints.save_reference(partial(self._where_needed, "write_reference"))
 
     def save(self) -> None:
-        """Write a checkpoint of the last completed step, if the run has a directory.
+        """Write a checkpoint of the last completed step, if the run has a directory; see `Checkpoints.save`.
 
         Raises:
             DivergenceError: see `require_finite_policy`.
-            UserError: the checkpoint cannot be written.
+            UserError: this checkpoint or the one before cannot be written.
         """
         self.require_finite_policy(f"step {self.progress.step}")
         if self.checkpoints is None:
             return
-        path = self.checkpoints.save(
+        self.finish_saving()
+        completed = self.checkpoints.save(
             self.progress,
             self._state(),
             partial(self._where_needed, "write"),
             collection=self._trainer.collection() if self._trainer is not None else None,
         )
+        self._saving = self.progress.step, completed
         self._saved = (self.progress.step, self.progress.warmup)
-        self._report.checkpoint_saved(self.progress.step, path)
+
+    def finish_saving(self) -> None:
+        """Wait until the last checkpoint is complete, and report it.
+
+        Raises:
+            UserError: it cannot be written.
+        """
+        if self._saving is not None:
+            (step, completed), self._saving = self._saving, None
+            self._report.checkpoint_saved(step, completed.result())
 
     def save_unsaved(self) -> None:
         """Save the last completed step unless it has been saved already."""

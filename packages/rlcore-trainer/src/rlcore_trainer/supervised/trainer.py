@@ -67,7 +67,7 @@ class SupervisedTrainer:
 
     def train(self) -> Mapping[str, float]:
         """Train until the last step or until a stop is requested, and return the last metrics."""
-        with self._rollouts or nullcontext(), self.session.ranks as ranks:
+        with self._rollouts or nullcontext(), self.session.ranks as ranks, self.session:
             if not ranks.is_main:
                 ranks.serve()
                 return {}
