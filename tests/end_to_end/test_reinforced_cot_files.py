@@ -407,14 +407,15 @@ def test_two_processes_double_the_batch(
     assert "num_processes = 2 -> strategy.processes = 2" in error
 
 
-def test_deepspeed_file_is_rejected(
+def test_stage_of_the_deepspeed_file_sets_the_strategy(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file, deepspeed = write(project, "grpo.yaml", GRPO_FILE), write(project, "ds.yaml", DEEPSPEED_FILE)
-    assert rlcore(monkeypatch, "run", "--dry-run", "-v", "-c", deepspeed, "-c", file) == 2
-    error = capsys.readouterr().err
-    assert "train_micro_batch_size_per_gpu, zero_optimization" in error
-    assert "distributed_type: MULTI_GPU" in error
+    found, lines = set_by_files(monkeypatch, capsys, "-c", deepspeed, "-c", file)
+    strategy = {key: value for key, value in found.items() if key.startswith("strategy.")}
+    assert strategy == {"strategy.id": "fsdp2", "strategy.processes": 2, "strategy.reshard_after_forward": True}
+    (line,) = (line for line in lines if "zero_optimization" in line)
+    assert "accelerate would ignore this table here, and use stage 2" in line
 
 
 @pytest.mark.long

@@ -195,7 +195,10 @@ def test_one_vllm_serves_the_adapter_of_all_processes(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_run_is_resumed_with_another_strategy(equal_rows: None, alone: Any, tmp_path: Path) -> None:
-    finish((*RECIPES["critic"], "trainer.steps=2", "strategy.id=fsdp2", "strategy.processes=2"), tmp_path)
+    divided = ("trainer.steps=2", "checkpoint.every=1", "strategy.id=fsdp2", "strategy.processes=2")
+    finish((*RECIPES["critic"], *divided), tmp_path)
+    copies = ("strategy.processes=4", "strategy.shard_size=2", "strategy.reshard_after_forward=false")
+    finish(("run", "--resume", "runs/run/checkpoints/000001", *copies), tmp_path)
     words = ("trainer.steps=3", "strategy.id=single", "strategy.processes=1")
     finish(("run", "--resume", "runs/run", *words), tmp_path)
     expected = weights(alone("critic"))
@@ -314,6 +317,7 @@ def test_processes_stop_when_the_launcher_is_killed(tmp_path: Path) -> None:
         (("-r", "sft", *TWO, "strategy.id=fsdp2", "model.quantization=nf4", "lora.rank=4"), {}, "model.quantization"),
         (("-p", "gymnasium", "-r", "control", *TWO, "strategy.id=fsdp2"), {}, "weights of language models are divided"),
         ((*TWO, "strategy.sequence_parallel=4"), {}, "it must divide 2 processes"),
+        ((*TWO, "strategy.id=fsdp2", "strategy.shard_size=4"), {}, "it must divide 2 processes"),
     ],
 )
 def test_unavailable_processes_are_rejected_before_start(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -285,25 +286,70 @@ def test_do_eval_disables_evaluation_without_a_strategy(settings: str, every: in
     assert sets(grpo(tmp_path, f"{settings}\n")).get("evaluation.every") == every
 
 
-NATIVE = """
+DEEPSPEED = """
 distributed_type: DEEPSPEED
 mixed_precision: bf16
 num_machines: 1
 num_processes: 2
 deepspeed_config:
   gradient_accumulation_steps: 1
-  zero_optimization: {stage: 3, offload_optimizer: {device: cpu}}
-"""
+  """
 
 
-def test_deepspeed_file_is_refused(tmp_path: Path) -> None:
-    kind, nested = problems_of(write(tmp_path, "native.yaml", NATIVE))
-    assert (kind.kind, kind.path) == ("refused", "distributed_type")
-    assert (nested.kind, nested.path) == ("refused", "deepspeed_config")
-    assert "zero_optimization" in nested.reason
-    assert nested.origin.endswith("native.yaml:6")
-    flat = NATIVE.replace("zero_optimization: {stage: 3, offload_optimizer: {device: cpu}}", "zero_stage: 3")
-    assert "zero_stage" not in problems_of(write(tmp_path, "flat.yaml", flat))[1].reason
+def zero(kept: bool) -> dict[str, Any]:
+    return {"strategy.id": "fsdp2", "strategy.processes": 2, "strategy.reshard_after_forward": not kept}
+
+
+@pytest.mark.parametrize(
+    ("table", "kept"),
+    [
+        ("zero_stage: 1", True),
+        ("zero_stage: 2\n  offload_optimizer_device: cpu\n  gradient_clipping: 1.0\n  zero3_init_flag: false", True),
+        ("zero_stage: 3\n  deepspeed_multinode_launcher: standard\n  zero3_save_16bit_model: true", False),
+        ("zero_optimization: {stage: 3, offload_optimizer: {device: cpu}}\n  bf16: {enabled: true}", False),
+        ("deepspeed_config_file: zero.json", False),
+    ],
+)
+def test_stage_of_zero_sets_the_strategy(
+    table: str, kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, "zero.json", json.dumps(ZERO))
+    assert sets(write(tmp_path, "accelerate.yaml", DEEPSPEED + table)) == zero(kept)
+    without = DEEPSPEED.replace("DEEPSPEED", "MULTI_GPU") + table
+    assert sets(write(tmp_path, "other.yaml", without)) == {"strategy.id": "ddp", "strategy.processes": 2}
+
+
+ADAM = {"type": "AdamW", "params": {"lr": "auto", "betas": "auto", "torch_adam": True}}
+ZERO = {"zero_optimization": {"stage": 3}, "optimizer": ADAM, "train_batch_size": "auto", "fp16": {"enabled": False}}
+
+
+@pytest.mark.parametrize(
+    ("contents", "reason"),
+    [
+        (None, "cannot be read: No such file"),
+        ("[]", "a JSON object"),
+        ("{", "cannot be read"),
+        ({}, "strategy.id=ddp"),
+        (ZERO | {"zero_optimization": {"stage": 4}}, "1, 2 or 3"),
+        (ZERO | {"zero_optimization": 3}, "must be a table"),
+        (ZERO | {"fp16": {"enabled": True}}, "bf16"),
+        (ZERO | {"optimizer": {"type": "Lamb"}}, "the optimiser is AdamW"),
+        (ZERO | {"optimizer": {"params": {"lr": 1e-5}}}, "optimizer.params.lr: 1e-05 belongs in the training file"),
+    ],
+)
+def test_unsupported_settings_of_deepspeed_are_refused(contents: Any, reason: str, tmp_path: Path) -> None:
+    file = tmp_path / "zero.json"
+    if contents is not None:
+        file.write_text(contents if isinstance(contents, str) else json.dumps(contents), encoding="utf-8")
+    (problem,) = problems_of(grpo(tmp_path, f"deepspeed: {file}\n"))
+    assert (problem.kind, problem.path) == ("refused", "deepspeed")
+    assert reason in problem.reason
+
+
+def test_deepspeed_file_of_a_training_file_sets_the_strategy(tmp_path: Path) -> None:
+    found = sets(grpo(tmp_path, f"deepspeed: {write(tmp_path, 'zero.json', json.dumps(ZERO))}\n"))
+    assert (found["strategy.id"], found["strategy.reshard_after_forward"]) == ("fsdp2", True)
 
 
 FSDP = """
@@ -321,6 +367,12 @@ fsdp_config:
   fsdp_version: 2
 """
 """As ``accelerate config`` writes it."""
+SHARDED = {
+    "strategy.id": "fsdp2",
+    "strategy.processes": 8,
+    "strategy.reshard_after_forward": True,
+    "trainer.gradient_checkpointing": True,
+}
 
 
 @pytest.mark.parametrize(
@@ -329,7 +381,9 @@ fsdp_config:
         ("distributed_type: 'NO'\nnum_processes: 1", {"strategy.id": "single"}),
         ("distributed_type: MULTI_GPU\nnum_processes: 2", {"strategy.id": "ddp", "strategy.processes": 2}),
         ("distributed_type: MULTI_CPU\nnum_processes: 4", {"strategy.id": "ddp", "strategy.processes": 4}),
-        (FSDP, {"strategy.id": "fsdp2", "strategy.processes": 8, "trainer.gradient_checkpointing": True}),
+        (FSDP, SHARDED),
+        (FSDP.replace("forward: true", "forward: false"), SHARDED | {"strategy.reshard_after_forward": False}),
+        (FSDP.replace("offload_params: false", "sharding_strategy: HYBRID_SHARD"), SHARDED),
     ],
 )
 def test_distributed_type_sets_the_strategy(settings: str, strategy: dict[str, Any], tmp_path: Path) -> None:
@@ -337,24 +391,18 @@ def test_distributed_type_sets_the_strategy(settings: str, strategy: dict[str, A
 
 
 @pytest.mark.parametrize(
-    ("written", "instead", "reason"),
+    ("written", "instead", "kind", "reason"),
     [
-        ("offload_params: false", "offload_params: true", "fsdp_offload_params: True is not supported: False"),
-        ("reshard_after_forward: true", "reshard_after_forward: false", "fsdp_reshard_after_forward: False"),
-        ("use_orig_params: true", "use_original_params: true", "fsdp_use_orig_params"),
-        ("distributed_type: FSDP", "distributed_type: MULTI_GPU", "only with distributed_type: FSDP"),
+        ("use_orig_params: true", "use_original_params: true", "unknown key", "fsdp_use_orig_params"),
+        ("reshard_after_forward: true", "reshard_after_forward: 0.5", "refused", "true or false"),
+        ("fsdp_version: 2", "fsdp_sharding_strategy: NO_SHARD", "refused", "MULTI_GPU"),
     ],
 )
-def test_other_settings_of_fsdp_are_refused(written: str, instead: str, reason: str, tmp_path: Path) -> None:
+def test_other_settings_of_fsdp_are_refused(written: str, instead: str, kind: str, reason: str, tmp_path: Path) -> None:
     assert written in FSDP
     (problem,) = problems_of(write(tmp_path, "accelerate.yaml", FSDP.replace(written, instead)))
-    assert (problem.kind, problem.path) == ("refused", "fsdp_config")
+    assert problem.kind == kind
     assert reason in problem.reason
-
-
-def test_sharding_is_refused(tmp_path: Path) -> None:
-    (problem,) = problems_of(write(tmp_path, "accelerate.yaml", "distributed_type: 'NO'\nfsdp_config: {a: 1}\n"))
-    assert (problem.kind, problem.path) == ("refused", "fsdp_config")
 
 
 @pytest.mark.parametrize(
@@ -363,7 +411,7 @@ def test_sharding_is_refused(tmp_path: Path) -> None:
         ("MULTI_GPUS", "'MULTI_GPU'"),
         ("'no'", "'NO'"),
         ("many", "MULTI_GPU"),
-        ("DEEPSPEED", "strategy.id=fsdp2"),
+        ("MEGATRON_LM", "strategy.id=fsdp2"),
         ("MULTI_NPU", "strategy.id=ddp"),
     ],
 )
@@ -400,14 +448,39 @@ use_cpu: false
 def test_generated_file_for_one_gpu_is_accepted(more: str, tmp_path: Path) -> None:
     file = write(tmp_path, "single_gpu.yaml", GENERATED + more)
     assert sets(file) == {"strategy.id": "single"}
-    assert len(read(file).lines) == len((GENERATED + more).splitlines()) - 1
+    empty = more.count("{}") and 2  # tables of other types, whose keys would be listed
+    assert len(read(file).lines) == len((GENERATED + more).splitlines()) - 1 - empty
 
 
-@pytest.mark.parametrize("size", [1, 2])
-def test_splitting_of_sequences_is_refused(size: int, tmp_path: Path) -> None:
-    table = f"parallelism_config:\n  parallelism_config_tp_size: 1\n  parallelism_config_cp_size: {size}\n"
-    found = problems_of(write(tmp_path, "accelerate.yaml", GENERATED + table))
-    assert [problem.path for problem in found] == ["parallelism_config"] * (size > 1)
+PARALLEL = DEEPSPEED.replace("processes: 2", "processes: 8").partition("deepspeed_config")[0]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ({"tp": 1, "cp": 1, "dp_shard": 8}, {}),
+        ({"cp": 2, "sp": 1}, {"strategy.sequence_parallel": 2}),
+        ({"dp_replicate": 2, "dp_shard": 2, "sp": 2}, {"strategy.sequence_parallel": 2, "strategy.shard_size": 4}),
+        ({"tp": 2}, "tensor parallelism"),
+        ({"dp_replicate": 3}, "cannot be divided into 3 groups"),
+    ],
+)
+def test_sizes_of_accelerate_divide_model_and_sequences(sizes: Any, expected: Any, tmp_path: Path) -> None:
+    table = "".join(f"  parallelism_config_{name}_size: {size}\n" for name, size in sizes.items())
+    file = write(tmp_path, "accelerate.yaml", f"{PARALLEL}parallelism_config:\n{table}")
+    if isinstance(expected, str):
+        (problem,) = problems_of(file)
+        assert expected in problem.reason
+    else:
+        assert sets(file) == {"strategy.id": "fsdp2", "strategy.processes": 8, **expected}
+
+
+def test_processes_that_divide_sequences_share_a_batch(tmp_path: Path) -> None:
+    training = grpo(tmp_path, "per_device_train_batch_size: 4\nnum_generations: 4\n")
+    for size, tasks in ((1, 8), (2, 4)):
+        table = f"parallelism_config:\n  parallelism_config_sp_size: {size}\n"
+        file = write(tmp_path, "accelerate.yaml", PARALLEL + table)
+        assert sets(file, training)["trainer.tasks_per_step"] == tasks
 
 
 def test_flags_of_trl_are_read_like_its_file(

@@ -50,6 +50,8 @@ CASES: Mapping[str, Mapping[str, Any]] = {
     "half": {"dtype": torch.bfloat16},
     "images": {"images": "qwen2_5_vl", "tokens": 8},
     "idle": {"lengths": [3]},
+    "kept": {"strategy": {"reshard_after_forward": False}},
+    "hybrid": {"strategy": {"shard_size": 2}, "critic": "copy"},
     "team": {"team": 2},
     "team-of-all": {"team": 0, "lengths": [60]},
     "team-sequence": {"team": 2, "loss": "gspo"},
@@ -58,7 +60,7 @@ CASES: Mapping[str, Mapping[str, Any]] = {
 }
 """In ``idle``, a process has nothing to compute. In the others they have different numbers of micro-batches, except for
 ``images``: one process has images and the other one has not, and the vision tower is trained. With ``team``, so many
-processes compute each micro-batch together, 0 for all of them."""
+processes compute each micro-batch together, 0 for all of them. With ``hybrid``, four processes have two copies."""
 
 
 class Recording:
@@ -175,7 +177,8 @@ def main() -> None:
     torch.set_num_threads(1)
     count = int(os.environ["WORLD_SIZE"])
     for name, case in CASES.items():
-        sharded = FullySharded(FullyShardedConfig(sequence_parallel=case.get("team", 1) or count))
+        settings = {"sequence_parallel": case.get("team", 1) or count, **case.get("strategy", {})}
+        sharded = FullySharded(FullyShardedConfig(**settings))
         if len(sys.argv) > 3 and name not in sys.argv[3]:
             continue
         found = computed(case, sharded)

@@ -13,7 +13,7 @@ TRL's defaults are used for keys that are needed in a formula but not given.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,16 +33,29 @@ PROCESSES = "num_processes"
 
 
 def processes_beside(given: Given) -> Words:
-    """``num_processes`` from an accelerate file or from ``strategy.processes``, which takes precedence."""
+    """``num_processes`` from an accelerate file or from ``strategy.processes``, which takes precedence.
+
+    Processes that divide the same sequences have the same batch, and are counted once.
+    """
     found: dict[str, Any] = {}
     for tree in given.files:
         if KIND in tree and PROCESSES in tree:
-            found[PROCESSES] = tree[PROCESSES]
+            found[PROCESSES] = 1 if tree[KIND] == "NO" else _batches(tree)
     for text in given.overrides:
         key, _, value = text.partition("=")
         if key.strip() == "strategy.processes":
             found[PROCESSES] = foreign_value(value)
     return found
+
+
+def _batches(tree: Mapping[str, Any]) -> Any:
+    """The number of processes with batches of their own in an accelerate file."""
+    table, count = tree.get("parallelism_config"), tree[PROCESSES]
+    for key in ("parallelism_config_sp_size", "parallelism_config_cp_size"):
+        size = table.get(key, 1) if isinstance(table, Mapping) else 1
+        if isinstance(size, int) and isinstance(count, int) and size > 1 and count % size == 0:
+            count //= size
+    return count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

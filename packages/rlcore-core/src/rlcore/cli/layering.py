@@ -6,7 +6,7 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -124,6 +124,8 @@ def gather(
         say(*translated.lines, err=True)
     layers += [*translated.files, *(_placed(layer, place) for layer in translated.overrides)]
     layers += override_layers(translated.own, place)
+    if base is not None and layers[0] is base:
+        layers = _without_former_strategy(registry, layers)
     if name and base is None:
         layers = _without_warmup(layers)
     if speaks_first():
@@ -141,6 +143,21 @@ def _placed(layer: Layer, place: str) -> Layer:
 
     problems = tuple(replace(problem, origin=placed(problem.origin)) for problem in layer.problems)
     return replace(layer, origins={path: placed(one) for path, one in layer.origins.items()}, problems=problems)
+
+
+def _without_former_strategy(registry: Registry, layers: Sequence[Layer]) -> list[Layer]:
+    """Drop the keys of an earlier run's strategy that a later layer replaces, unless the new one has them, too."""
+    base, *others = layers
+    before, now = base.tree.get("strategy"), merge_layers(others).tree.get("strategy")
+    id = now.get("id") if isinstance(now, dict) else None
+    if not isinstance(before, dict) or not isinstance(id, str) or id == before.get("id"):
+        return list(layers)
+    with suppress(UserError):  # an unknown strategy is reported with the other problems
+        model = registry.config_model("strategy", id)
+        kept = {"id", *(model.model_fields if model is not None else ())}
+        tree = {**base.tree, "strategy": {key: value for key, value in before.items() if key in kept}}
+        return [replace(base, tree=tree), *others]
+    return list(layers)
 
 
 def _without_warmup(layers: Sequence[Layer]) -> list[Layer]:

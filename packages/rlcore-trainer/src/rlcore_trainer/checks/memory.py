@@ -59,14 +59,15 @@ def memory_of(run: RunSession, model: ModelOnDevice, tokens: ExpectedTokens) -> 
     trained = _adapter_parameters(lora, model) if lora.wanted else shape.parameters - still
     master = MASTER if size < MASTER else 0
     weights = shape.parameters * (NF4 if run.config.model.quantization == "nf4" else size)
-    sharded = isinstance(run.options("strategy"), FullyShardedConfig)
-    count = process_count(run) if sharded else 1
+    strategy = run.options("strategy")
+    sharded = isinstance(strategy, FullyShardedConfig)
+    count = strategy.shard_size or process_count(run) if sharded else 1
     parts = {
         "weights": (int(weights) + (trained * size if lora.wanted else 0)) // count,
         "optimiser": trained * (MOMENTS + master) // count,
     }
     if count > 1:
-        parts["gathered weights"] = _gathered(model)
+        parts["gathered weights"] = _gathered(model) + (0 if strategy.reshard_after_forward else int(weights))
         if (not isinstance(trainer, SupervisedConfig) or trainer.rollouts) and not run.engine_spec.shared:
             parts["weights of the engine"] = int(weights)
 

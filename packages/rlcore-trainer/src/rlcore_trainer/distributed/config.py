@@ -30,3 +30,12 @@ class DataParallelConfig(Table):
 
 class FullyShardedConfig(DataParallelConfig):
     """``[strategy]`` for ``fsdp2``: several processes, each with a part of the model and a share of the work."""
+
+    shard_size: Annotated[int, Field(ge=2, le=1024)] | None = None
+    """Number of processes that divide the model between them. Each group of so many processes then has a copy, and
+    weights are exchanged within a group alone (hybrid sharding, HSDP). It must divide the number of processes. None
+    divides the model between all of them."""
+    reshard_after_forward: bool = True
+    """Whether a process frees the gathered weights of a layer after its forward pass, and gathers them again for the
+    backward pass (ZeRO-3). ``false`` keeps them (ZeRO-2): a third less communication, but all weights in each process
+    during an update."""

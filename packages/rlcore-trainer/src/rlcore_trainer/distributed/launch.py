@@ -51,7 +51,11 @@ def check(run: RunSession) -> Iterator[Finding]:
 def check_sharded(run: RunSession) -> Iterator[Finding]:
     """Find what `check` finds, and what cannot be divided between processes."""
     yield from check(run)
-    if (started := process_count(run)) == 1:
+    started, part = process_count(run), run.options("strategy").shard_size
+    if part is not None and started % part:
+        reason = f"it must divide {counted(started, 'process')}"
+        yield failure("strategy.shard_size", reason, "remove it, which divides the model between all of them")
+    if started == 1:
         return
     instead = "strategy.id=ddp, in which each process has a copy"
     if not _trains_language(run):

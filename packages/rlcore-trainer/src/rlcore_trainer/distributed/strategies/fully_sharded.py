@@ -24,6 +24,8 @@ from rlcore_trainer.distributed.strategies.data_parallel import DataParallel
 class FullySharded(DataParallel):
     """Several processes, each with its own device and a part of the weights."""
 
+    config: FullyShardedConfig
+
     def __init__(self, config: FullyShardedConfig) -> None:
         super().__init__(config)
         self.shards = self._joined is not None
@@ -40,10 +42,14 @@ class FullySharded(DataParallel):
         device = next(root.parameters()).device
         tower = {one for name, one in root.named_parameters() if re.fullmatch(OF_TOWER, name)}
         if self._mesh is None:
-            self._mesh = init_device_mesh(device.type, (self.processes.rank.world_size,))
+            count = self.processes.rank.world_size
+            part = self.config.shard_size or count
+            sizes = {"part": count} if part == count else {"copy": count // part, "part": part}
+            self._mesh = init_device_mesh(device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
         precision = MixedPrecisionPolicy(reduce_dtype=torch.float32)  # a sum in half precision would lose digits
         for module in (*blocks(root, tower), root):
-            fully_shard(module, mesh=self._mesh, mp_policy=precision)
+            again = module is not root and self.config.reshard_after_forward
+            fully_shard(module, mesh=self._mesh, mp_policy=precision, reshard_after_forward=again)
             assert isinstance(module, FSDPModule)
             # Sums, as losses are normalised over the whole batch. Gloo has no sum with a factor.
             module.set_gradient_divide_factor(1.0)
@@ -60,8 +66,9 @@ class FullySharded(DataParallel):
 
 def _free_without_backward(root: nn.Module, *_: object) -> None:
     """Free the weights that FSDP2 keeps for the backward pass, which frees them."""
-    if isinstance(root, FSDPModule) and not torch.is_grad_enabled():
-        root.reshard()
+    for module in root.modules() if not torch.is_grad_enabled() else ():
+        if isinstance(module, FSDPModule):
+            module.reshard()
 
 
 def blocks(root: nn.Module, but: Set[nn.Parameter]) -> Iterator[nn.Module]:
