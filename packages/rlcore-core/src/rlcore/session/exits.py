@@ -44,27 +44,29 @@ def status_of(error: BaseException | None) -> int:
     return 128 + (signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT)
 
 
-_is_stopped = False
-"""Whether the process ends with the exit status of a stopped run. Handlers of signals then stay until its end."""
+_stopped_with: int | None = None
+"""The exit status of a stopped run, with which the process ends. Handlers of signals then stay until its end."""
 
 
 def exits_with(status: int) -> int:
     """Return the exit status of a stopped run, which a further signal does not change while the interpreter exits."""
-    global _is_stopped
-    _is_stopped = True
-
-    def ignore() -> None:
-        for number in STOPS if _is_stopped else ():
-            signal.signal(number, lambda *_: os._exit(status))
-
-    atexit.register(ignore)
+    global _stopped_with
+    _stopped_with = status
+    atexit.unregister(_end_with_status)
+    atexit.register(_end_with_status)  # last, so that it runs before all other functions at the exit
     return status
+
+
+def _end_with_status() -> None:
+    if (status := _stopped_with) is not None:
+        for number in STOPS:
+            signal.signal(number, lambda *_: os._exit(status))
 
 
 @atexit.register
 def _ignore_stops() -> None:
     """Ignore further signals. It is registered first, so it runs last: then Python removes its own handlers."""
-    for number in STOPS if _is_stopped else ():
+    for number in STOPS if _stopped_with is not None else ():
         signal.signal(number, signal.SIG_IGN)
 
 
@@ -94,8 +96,8 @@ def terminations_raised() -> Iterator[None]:
 
 @contextmanager
 def _handled(handle: Handler, *numbers: signal.Signals) -> Iterator[None]:
-    global _is_stopped
-    _is_stopped = False  # a process that goes on, as a notebook does after `main`, did not end with the last run
+    global _stopped_with
+    _stopped_with = None  # a process that goes on, as a notebook does after `main`, did not end with the last run
     if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # as with nohup: the process outlives the terminal
         numbers = tuple(number for number in numbers if number != signal.SIGHUP)
     try:
@@ -106,5 +108,5 @@ def _handled(handle: Handler, *numbers: signal.Signals) -> Iterator[None]:
     try:
         yield
     finally:
-        for number, handler in before.items() if not _is_stopped else ():
+        for number, handler in before.items() if _stopped_with is None else ():
             signal.signal(number, handler)
