@@ -332,6 +332,7 @@ ZERO = {"zero_optimization": {"stage": 3}, "optimizer": ADAM, "train_batch_size"
         ("{", "cannot be read"),
         ({}, "strategy.id=ddp"),
         (ZERO | {"zero_optimization": {"stage": 4}}, "1, 2 or 3"),
+        (ZERO | {"zero_optimization": {"stage": [3]}}, "1, 2 or 3"),
         (ZERO | {"zero_optimization": 3}, "must be a table"),
         (ZERO | {"fp16": {"enabled": True}}, "bf16"),
         (ZERO | {"optimizer": {"type": "Lamb"}}, "the optimiser is AdamW"),

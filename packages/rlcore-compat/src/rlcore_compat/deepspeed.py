@@ -10,7 +10,7 @@ from rlcore.json_files import read_json
 
 from rlcore_compat.tables import Refused, Several, Words
 
-STAGES: Mapping[Any, Mapping[str, Any]] = {
+STAGES: Mapping[int, Mapping[str, Any]] = {
     1: {"strategy.id": "fsdp2", "strategy.reshard_after_forward": False},
     2: {"strategy.id": "fsdp2", "strategy.reshard_after_forward": False},
     3: {"strategy.id": "fsdp2", "strategy.reshard_after_forward": True},
@@ -26,7 +26,7 @@ def zero_stage(value: Any, words: Words) -> Several:
     """The strategy for a stage of ZeRO."""
     if value == 0:
         raise Refused("stage 0 divides nothing: strategy.id=ddp, without DeepSpeed")
-    if isinstance(value, bool) or value not in STAGES:
+    if not isinstance(value, int) or isinstance(value, bool) or value not in STAGES:
         raise Refused("the stage of ZeRO is 1, 2 or 3")
     return Several(STAGES[value])
 
