@@ -33,6 +33,7 @@ SECONDS = {
     "test_real_model_transfer.py": 130,
     "test_vllm_images.py": 130,
     "test_phases_learn.py": 90,
+    "test_gpu_page.py": 60,
     "test_sandbox_attacks.py": 90,
     "test_vllm_adapter.py": 70,
     "test_visual_cot.py": 70,
