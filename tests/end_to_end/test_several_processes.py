@@ -224,7 +224,8 @@ heartbeat.HEARTBEAT_S, heartbeat.MISSED = 0.2, 15
 
 def loss(inputs):
     """PPO's, and in the second process after the first step the end."""
-    started = pathlib.Path("runs/run/checkpoints/000001").exists() and not pathlib.Path("fixed").exists()
+    saved = any(pathlib.Path("runs/run/checkpoints").glob("*000001*"))  # or being completed
+    started = saved and not pathlib.Path("fixed").exists()
     if started and os.environ.get("RANK") == "1":
         {ending}
     loss, metrics = clip(inputs.logprobs_M, inputs.old_logprobs_M, inputs.advantages_M, inputs.weights_M)
