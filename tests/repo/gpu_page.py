@@ -29,8 +29,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "results" / "gpu.md"
 PEAKS = {"B200": 2250e12, "H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "4090": 165e12}
 """Dense bfloat16 operations a second by name of the card, from the data sheets (SXM where there are several)."""
 TEXTS = ("What is 17 plus 25? 0123456789", '<tool_call>\n{"name": "calculator", "arguments": {}}\n</tool_call>')
-SIZES = {"hidden_size": 896, "num_hidden_layers": 24, "intermediate_size": 4864}
-HEADS = {"num_attention_heads": 14, "num_key_value_heads": 2}
+SIZES = {"hidden_size": 896, "num_hidden_layers": 24, "intermediate_size": 4864, "initializer_range": 0.02}
+SIZES |= {"num_attention_heads": 14, "num_key_value_heads": 2}
 STEPS = 4
 COMMON = ("model.dtype=bfloat16", "evaluation.every=0", "checkpoint.every=0", 'trackers.use=["jsonl"]')
 VLLM = ("rollout.engine=vllm", "rollout.vllm.sleep=true", "rollout.vllm.gpu_memory_utilization=0.5")
@@ -41,8 +41,6 @@ PARTS = ("rollout", "update", "sync", "step")
 class Measured:
     """What a run took."""
 
-    name: str
-    words: tuple[str, ...]
     seconds: dict[str, float]
     """Median of each part of a step without the first one."""
     tokens: float
@@ -55,7 +53,7 @@ def random_model(folder: Path, *, tiny: bool) -> Path:
     build(folder, TEXTS, 0, TinyQwen2Config(positions=4096))
     if not tiny:
         config = AutoConfig.from_pretrained(folder)
-        config.update({**SIZES, **HEADS, "initializer_range": 0.02})
+        config.update(SIZES)
         AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).save_pretrained(folder)
     return folder
 
@@ -84,7 +82,7 @@ def runs(model: Path, *, tiny: bool) -> Iterator[tuple[str, tuple[str, ...]]]:
         yield f"supervised, `fsdp2` × {processes}", (*imitated, *divided)
 
 
-def measured(name: str, words: tuple[str, ...], folder: Path) -> Measured | str:
+def measured(words: tuple[str, ...], folder: Path) -> Measured | str:
     """Run the command, and return what it took, or its error."""
     command = [sys.executable, "-m", "rlcore", "run", *words, f"trainer.steps={STEPS}", "name=run"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600, check=False)
@@ -96,8 +94,6 @@ def measured(name: str, words: tuple[str, ...], folder: Path) -> Measured | str:
     seconds = {part: [line[f"time/{part}_s"] for line in later if f"time/{part}_s" in line] for part in PARTS}
     memory = re.search(r"memory +(peak .*)", (run / "output.log").read_text(encoding="utf-8"))
     return Measured(
-        name,
-        words,
         {part: statistics.median(times) for part, times in seconds.items() if times},
         statistics.median(line["tokens/trained"] for line in later),
         memory[1] if memory else "",
@@ -112,7 +108,7 @@ def page(model: Path, folder: Path, *, tiny: bool) -> str:
     rows, commands = list[str](), list[str]()
     for number, (name, words) in enumerate(runs(model, tiny=tiny)):
         (place := folder / str(number)).mkdir()
-        found = measured(name, words, place)
+        found = measured(words, place)
         shown = [word.replace(str(model), "MODEL") for word in words]
         commands.append(f"    rlcore run {' '.join(shown)} trainer.steps={STEPS}")
         if isinstance(found, str):

@@ -12,6 +12,7 @@ from rlcore_compat.trl_batches import KIND, PROCESSES, whole
 
 _KINDS = ("NO", "MULTI_GPU", "MULTI_CPU", "FSDP", "DEEPSPEED")
 _DEVICES = ("MULTI_HPU", "MULTI_MLU", "MULTI_MUSA", "MULTI_NEURON", "MULTI_NPU", "MULTI_SDAA", "MULTI_XPU", "XLA")
+COPIES = "parallelism_config.parallelism_config_dp_replicate_size"
 _INSTEAD = (
     "distributed_type: MULTI_GPU runs processes with all weights in each (strategy.id=ddp), and FSDP processes that "
     "divide them (strategy.id=fsdp2)"
@@ -39,7 +40,7 @@ def processes(value: Any, words: Words) -> Any:
 
 
 def shard_size(value: Any, words: Words) -> int:
-    copies, count = whole({"copies": value}, "copies", 1), whole(words, PROCESSES, 1)
+    copies, count = whole(words, COPIES, 1), whole(words, PROCESSES, 1)
     if count % copies or count == copies:
         raise Refused(f"num_processes: {count} cannot be divided into {copies} groups of at least 2 processes")
     return count // copies

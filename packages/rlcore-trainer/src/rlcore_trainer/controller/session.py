@@ -99,7 +99,7 @@ class TrainingSession:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.finish_saving()
+        self._finish_saving()
 
     def save_state_of(self, trainer: Resumable) -> None:
         """Store the state of a trainer in the checkpoints. Each process has a trainer."""
@@ -125,7 +125,7 @@ class TrainingSession:
             if self.stopping() or self._stops_early():
                 return
             if self._saving is not None and self._saving[1].done():
-                self.finish_saving()
+                self._finish_saving()
             yield step
 
     def _stops_early(self) -> bool:
@@ -171,7 +171,7 @@ class TrainingSession:
     @property
     def last_checkpoint(self) -> Path | None:
         """The newest checkpoint of this run; None if there is none, or in a process that does not write them."""
-        self.finish_saving()
+        self._finish_saving()
         return last_checkpoint(self.checkpoints.folder.parent) if self.checkpoints else None
 
     def require_finite(self, numbers: Mapping[str, float], when: str, *, unchanged: bool = False) -> None:
@@ -251,7 +251,7 @@ class TrainingSession:
         self.require_finite_policy(f"step {self.progress.step}")
         if self.checkpoints is None:
             return
-        self.finish_saving()
+        self._finish_saving()
         completed = self.checkpoints.save(
             self.progress,
             self._state(),
@@ -261,7 +261,7 @@ class TrainingSession:
         self._saving = self.progress.step, completed
         self._saved = (self.progress.step, self.progress.warmup)
 
-    def finish_saving(self) -> None:
+    def _finish_saving(self) -> None:
         """Wait until the last checkpoint is complete, and report it.
 
         Raises:

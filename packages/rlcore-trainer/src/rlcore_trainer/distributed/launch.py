@@ -53,8 +53,8 @@ def check_sharded(run: RunSession) -> Iterator[Finding]:
     yield from check(run)
     started, part = process_count(run), run.options("strategy").shard_size
     if part is not None and started % part:
-        reason = f"it must divide {counted(started, 'process')}"
-        yield failure("strategy.shard_size", reason, "remove it, which divides the model between all of them")
+        fix = "remove it, which divides the model between all of them"
+        yield failure("strategy.shard_size", f"it must divide {counted(started, 'process')}", fix)
     if started == 1:
         return
     instead = "strategy.id=ddp, in which each process has a copy"
