@@ -73,7 +73,10 @@ def gigabytes(shape: ModelShape, card: int, processes: int, rank: int) -> float:
     run: Any = SimpleNamespace(
         options=lambda table: options[table],
         resolved=SimpleNamespace(options=options),
-        config=SimpleNamespace(model=SimpleNamespace(vision_tower="frozen", quantization="none", device="cuda")),
+        config=SimpleNamespace(
+            model=SimpleNamespace(vision_tower="frozen", quantization="none", device="cuda"),
+            schedule=SimpleNamespace(ahead=0),
+        ),
         engine_spec=SimpleNamespace(shared=True),
     )
     needs = memory_of(run, ModelOnDevice(shape=shape, element_bytes=2, gpu_bytes=card * 10**9), FULL)

@@ -11,6 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from live_weights import LiveWeights  # noqa: E402
 from rlcore.errors import UserError  # noqa: E402
 from rlcore.models.weights import FolderWeights  # noqa: E402
 from rlcore.types import Sampling  # noqa: E402
@@ -33,6 +34,28 @@ def test_folder_is_loaded_without_a_module(tmp_path: Path) -> None:
         sampler = TorchEngine(TorchEngineConfig(), FolderWeights(folder=tmp_path), EngineContext(device="cpu"))
         completion = await sampler.generate(as_prompt((1, 2, 3)), Sampling(max_new_tokens=5), session="a")
         assert_logprobs_are_the_models(model, (1, 2, 3), completion)
+        await sampler.close()
+
+    asyncio.run(main())
+
+
+def test_weights_are_copied_if_the_trainer_changes_them_meanwhile() -> None:
+    model = build("qwen3")
+    live, context = LiveWeights(model), EngineContext(device="cpu", sampled_during_updates=True)
+    asked = Sampling(max_new_tokens=5, temperature=0.0)
+
+    async def main() -> None:
+        sampler = TorchEngine(TorchEngineConfig(), live, context)
+        before = await sampler.generate(as_prompt((1, 2, 3)), asked, session="a")
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.mul_(1.1)
+        same = await sampler.generate(as_prompt((1, 2, 3)), asked, session="b")
+        assert (same.token_ids, same.logprobs) == (before.token_ids, before.logprobs)
+        await sampler.load_weights(live)
+        changed = await sampler.generate(as_prompt((1, 2, 3)), asked, session="c")
+        assert_logprobs_are_the_models(model, (1, 2, 3), changed)
+        assert changed.logprobs != before.logprobs
         await sampler.close()
 
     asyncio.run(main())

@@ -41,6 +41,8 @@ class BanditSampler:
     def __init__(self, run: Any, source: Any) -> None:
         self.run, self.source = run, source
         self.requests: list[Any] = []
+        self.versions: list[int] = []
+        """Of the weights that each request was sampled with."""
         self.synced: list[int] = []
         self.closed = False
         self.policy = copied(source)
@@ -48,6 +50,7 @@ class BanditSampler:
 
     def collect(self, request: Any) -> list[Group]:
         self.requests.append(request)
+        self.versions.append(self.version)
         if self.run.engine_fails(len(self.requests)):
             raise EngineError("the engine died")
         return [self._group(request, task) for task in request.tasks]

@@ -96,7 +96,7 @@ class Work:
 
     def step(self, step: int) -> Collected:
         """What a step collects."""
-        collected = self.collector.collect(step, self)
+        collected = self.collector.collect(step, self.collect)
         assert collected is not None
         if collected.sampled:
             self.sampled.append((step, list(collected.sampled)))
@@ -461,7 +461,7 @@ def test_every_sampled_group_is_counted_and_trained_on_at_most_once(
 def test_interrupted_step_leaves_the_state_unchanged(filter: dict[str, Any], stops_at: int) -> None:
     whole, cut = Work(mixed, **filter), Work(mixed, stops_at=stops_at, **filter)
     step = 1
-    while (found := cut.collector.collect(step, cut)) is not None:
+    while (found := cut.collector.collect(step, cut.collect)) is not None:
         assert found == whole.step(step)
         step += 1
     assert len(cut.requests) == stops_at

@@ -77,7 +77,7 @@ def half(task: Task, step: int) -> Sequence[float]:
 
 def run(made: Collector, steps: Sequence[int], rewards: Rewards = half) -> list[Collected]:
     source = Source(rewards)
-    found = [made.collect(step, source) for step in steps]
+    found = [made.collect(step, source.collect) for step in steps]
     return [one for one in found if one is not None]
 
 

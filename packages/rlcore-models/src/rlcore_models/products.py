@@ -9,6 +9,7 @@ Axes: N rows, I inputs, O outputs.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -45,14 +46,36 @@ def bfloat16_products() -> Iterator[None]:
     """Let oneDNN multiply float32 matrices in bfloat16, summed in float32: exact for values that fit in bfloat16.
 
     A processor without such instructions ignores the setting. It applies to all threads, so it is set for single
-    products only.
+    products only. Engine and trainer may multiply at the same time: the last one to end restores the setting.
     """
-    matmul: Any = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
-    before, matmul.fp32_precision = matmul.fp32_precision, "bf16"
+    _bfloat16.enter()
     try:
         yield
     finally:
-        matmul.fp32_precision = before
+        _bfloat16.leave()
+
+
+class _Bfloat16:
+    """Counts the threads that multiply in bfloat16."""
+
+    def __init__(self) -> None:
+        self._lock, self._threads, self._before = threading.Lock(), 0, "none"
+        self._matmul: Any = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
+
+    def enter(self) -> None:
+        with self._lock:
+            if not self._threads:
+                self._before, self._matmul.fp32_precision = self._matmul.fp32_precision, "bf16"
+            self._threads += 1
+
+    def leave(self) -> None:
+        with self._lock:
+            self._threads -= 1
+            if not self._threads:
+                self._matmul.fp32_precision = self._before
+
+
+_bfloat16 = _Bfloat16()
 
 
 def multiplies(weight: Tensor) -> bool:

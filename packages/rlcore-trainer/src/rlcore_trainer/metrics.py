@@ -203,7 +203,11 @@ METRICS = (
     Metric("curriculum/resting", "Prompts that are skipped because of their success rate."),
     Metric("filter/excluded", "Trajectories that `algorithm.filter.exclude` leaves out of their group and the loss."),
     Metric("filter/NAME", "Dynamic sampling: groups kept, dropped by reason, carried over, and rollouts of a step."),
-    Metric("time/NAME", "Seconds of a part of the step: `rollout_s`, `update_s`, `sync_s`, `step_s`, `evaluation_s`."),
+    Metric(
+        "time/NAME",
+        "Seconds of a part of the step: `rollout_s`, `update_s`, `sync_s`, `step_s`, `evaluation_s`. With "
+        "`schedule.ahead=1`, `rollout_s` is the time that training waits for the rollout.",
+    ),
     Metric("steps_covered", "Steps up to its own that a line describes, if the trainer does not log every step."),
 )
 """All metrics. `docs/reference/metrics.md` is made of them."""

@@ -224,6 +224,14 @@ class SandboxTable(ComponentTable):
         return SandboxLimits(**{one.name: getattr(self, one.name) for one in fields(SandboxLimits)})
 
 
+class ScheduleTable(Table):
+    """What runs at the same time."""
+
+    ahead: Annotated[int, Field(ge=0, le=1)] = 0
+    """Steps by which sampling is ahead of training. 0 samples with the newest weights. 1 samples the groups of the next
+    step during an update, with the weights before that update; importance weights correct for the difference."""
+
+
 class EvaluationTable(Table):
     """Evaluation on held-out tasks. It does not affect the random state of training."""
 
@@ -320,6 +328,8 @@ class RunConfig(Table):
     """How updates are distributed over processes and devices."""
     sampler: ComponentTable = ComponentTable(id="local")
     """Where rollouts are executed."""
+    schedule: ScheduleTable = ScheduleTable()
+    """What runs at the same time."""
     evaluation: EvaluationTable = EvaluationTable()
     """Evaluation on held-out tasks."""
     checkpoint: CheckpointTable = CheckpointTable()

@@ -261,7 +261,7 @@ RULES = (
         "engine and trainer give different probabilities to the same tokens",
         key="model.dtype",
         fix="use float32, and keep algorithm.rollout_importance_sampling.mode=truncate for what remains",
-        metrics="logprob_gap/mean",
+        metrics="logprob_gap/mean sync/gap",
     ),
     _rule(
         "entropy-collapsed",

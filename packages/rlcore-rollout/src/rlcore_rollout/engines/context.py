@@ -25,5 +25,7 @@ class EngineContext:
     """Timeout of one generation in seconds, including waiting time."""
     dtype: str = "auto"
     """``auto`` is float32 on a CPU and bfloat16 on a GPU; streamed weights keep their dtype."""
+    sampled_during_updates: bool = False
+    """Whether the engine samples while the trainer updates the policy, so that it needs its own copy of the weights."""
     images: ImageProcessor | None = None
     """The processor that fitted the images of all prompts; None uses that of the model's folder."""

@@ -55,6 +55,7 @@ def make_model_client(run: RunComponents, source: WeightSource) -> ModelClient:
         dtype=model.dtype,
         quantization=model.quantization,
         timeout_s=rollout.engine_timeout_s,
+        sampled_during_updates=run.config.schedule.ahead > 0,
     )
     spec, named = run.registry.spec("engine", rollout.engine), run.registry.named("engine", rollout.engine)
     max_context_tokens = rollout.max_context_tokens or NO_LIMIT

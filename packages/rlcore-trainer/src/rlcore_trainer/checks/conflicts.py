@@ -13,12 +13,15 @@ from rlcore.errors import UserError
 from rlcore.models.adapter import is_adapter
 from rlcore.models.folder import BUILTIN, check_model_folder, local_folder
 from rlcore.runs.checkpoint_folder import check_checkpoint
+from rlcore.specs import EnvironmentSpec
 
 from rlcore_trainer.algorithms.config import AlgorithmConfig, comparable, response_limit
 from rlcore_trainer.algorithms.configured import PARTS, advantage_traits, loss_traits
 from rlcore_trainer.algorithms.interface import ConfigWithNotes
 from rlcore_trainer.checks import demonstrations, lora_check, metrics_check, model_check, resume_check
 from rlcore_trainer.config import WarmupConfig
+from rlcore_trainer.distributed.config import DataParallelConfig
+from rlcore_trainer.distributed.launch import process_count
 from rlcore_trainer.learner.critic_config import CriticConfig
 
 if TYPE_CHECKING:
@@ -47,6 +50,7 @@ def check(run: RunSession) -> Iterator[Finding]:
     yield from _of_kl(run, algorithm)
     yield from _of_lengths(run, algorithm)
     yield from _of_importance_sampling(run, algorithm)
+    yield from _of_schedule(run)
     yield from resume_check.check(run, critic, algorithm.kl)
     yield from metrics_check.check(run, run.options("trainer").early_stop)
     yield from model_check.check(run)
@@ -159,6 +163,18 @@ def _of_importance_sampling(run: RunSession, algorithm: AlgorithmConfig) -> Iter
         yield from unread(run.resolved, path, [key], f"mode={table.mode} does not use it", fix)
 
 
+def _of_schedule(run: RunSession) -> Iterator[Finding]:
+    if not run.config.schedule.ahead:
+        return
+    specs = [run.registry.spec("environment", one.id) for one in run.resolved.environments]
+    several = isinstance(run.options("strategy"), DataParallelConfig) and process_count(run) > 1
+    if any(isinstance(spec, EnvironmentSpec) and spec.action != "chat" for spec in specs):
+        yield failure("schedule.ahead", "a policy without tokens is sampled itself, so an update must wait", "0")
+    elif several and not run.engine_spec.shared:
+        reason = f"each process samples with its own {run.config.rollout.engine} engine, and cannot train meanwhile"
+        yield failure("schedule.ahead", reason, "0, or rollout.engine=vllm, which samples for all processes")
+
+
 def _notes(run: RunSession, algorithm: AlgorithmConfig, critic: CriticConfig) -> list[str]:
     trainer, warmup = run.options("trainer"), run.resolved.options.get("warmup")
     warmup_steps = warmup.steps if isinstance(warmup, WarmupConfig) else 0
@@ -196,6 +212,9 @@ def _notes(run: RunSession, algorithm: AlgorithmConfig, critic: CriticConfig) ->
             "the engine's log-probabilities assume temperature 1 and the full vocabulary, but sampling uses other "
             "settings: the gap between engine and trainer is neither weighted nor measured"
         )
+    weighted = algorithm.rollout_importance_sampling.mode != "none" and comparable(run.config.rollout)
+    if run.config.schedule.ahead and not weighted:
+        found.append("schedule.ahead=1 trains on groups of earlier weights, and no importance weights correct for it")
     if critic.model is not None and critic.warmup_steps:
         found.append(f"only the critic is trained for the first {counted(critic.warmup_steps, 'step')}")
     if algorithm.shuffle_rewards:

@@ -68,8 +68,9 @@ def memory_of(run: RunSession, model: ModelOnDevice, tokens: ExpectedTokens) -> 
     }
     if count > 1:
         parts["gathered weights"] = _gathered(model) + (0 if strategy.reshard_after_forward else int(weights))
-        if (not isinstance(trainer, SupervisedConfig) or trainer.rollouts) and not run.engine_spec.shared:
-            parts["weights of the engine"] = int(weights)
+    copied = count > 1 or run.config.schedule.ahead > 0
+    if copied and (not isinstance(trainer, SupervisedConfig) or trainer.rollouts) and not run.engine_spec.shared:
+        parts["weights of the engine"] = int(weights)
 
     steps = trainer.steps if isinstance(trainer.steps, int) else GROWTH_STEPS
     growth = min(1.0, steps / GROWTH_STEPS)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from rlcore.config.schema import EnvironmentTable
 from rlcore.console.wording import counted
@@ -27,12 +27,8 @@ MAX_AGE = 2
 """Maximum age of a carried group, in training steps; older groups are dropped."""
 
 
-class RolloutSource(Protocol):
-    """Source of scored groups for a `Collector`."""
-
-    def collect(self, request: RolloutRequest) -> Sequence[Group] | None:
-        """Return the scored groups of a request, or None if a stop interrupted it and the step must be discarded."""
-        ...
+Sample = Callable[[RolloutRequest], Sequence[Group] | None]
+"""Returns the scored groups of a request, or None if a stop interrupted it and the step must be discarded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +110,7 @@ class Collector:
         """Whether dynamic sampling is enabled, so that a step may differ from one rollout of its tasks."""
         return self._filter.metric != "none" or self._filter.oversample > 1
 
-    def collect(self, step: int, source: RolloutSource) -> Collected | None:
+    def collect(self, step: int, sample: Sample) -> Collected | None:
         """Collect the groups of a step; None if the step was interrupted, which leaves the state unchanged.
 
         The tasks continue where the last step ended. With dynamic sampling, rollouts are numbered consecutively, so a
@@ -122,7 +118,7 @@ class Collector:
         rollouts, or after a rollout without any scored trajectory, because another one would likely fail in the same
         way.
         """
-        return self._dynamic(step, source) if self.dynamic else self._drawn(step, source)
+        return self._dynamic(step, sample) if self.dynamic else self._drawn(step, sample)
 
     def state(self, step: int | None = None) -> dict[str, Any]:
         """Return the state for `restore` as plain JSON values; empty before the first step.
@@ -150,11 +146,11 @@ class Collector:
         """The state before a step without earlier ones."""
         return CollectorState(drawn=self._mixture.start(), batch=step - 1)
 
-    def _drawn(self, step: int, source: RolloutSource) -> Collected | None:
+    def _drawn(self, step: int, sample: Sample) -> Collected | None:
         """Collect one rollout."""
         before = self._between or self._start(step)
         drawn = self._mixture.draw(before.drawn, self._per_step, step)
-        groups = source.collect(self._request(drawn.tasks, step))
+        groups = sample(self._request(drawn.tasks, step))
         if groups is None:
             return None
         state = self._measured(drawn, groups)
@@ -188,7 +184,7 @@ class Collector:
             metrics["curriculum/resting"] = float(sum(resting))
         return metrics
 
-    def _dynamic(self, step: int, source: RolloutSource) -> Collected | None:
+    def _dynamic(self, step: int, sample: Sample) -> Collected | None:
         before = self._between or self._start(step)
         state, batch = before.drawn, before.batch
         pool = [waiting for waiting in before.carried if before.trained - waiting.born <= MAX_AGE]
@@ -203,7 +199,7 @@ class Collector:
                 break
             drawn = self._mixture.draw(state, count, step)
             batch += 1
-            groups = source.collect(self._request(drawn.tasks, batch))
+            groups = sample(self._request(drawn.tasks, batch))
             if groups is None:
                 return None
             state = self._measured(drawn, groups)

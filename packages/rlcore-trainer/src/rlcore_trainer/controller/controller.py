@@ -5,12 +5,16 @@ It runs in the main process and contains no collective operation. Sampler and le
 
 from __future__ import annotations
 
+import contextvars
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
 from typing import Any
 
 from rlcore.abilities import KeepsEvidence
 from rlcore.errors import EngineError, NotScoredError
+from rlcore.event_loop import NOTICED_S
 from rlcore.types import Group, RolloutRequest
 
 from rlcore_trainer.controller.collection import Collected, Collector
@@ -69,6 +73,9 @@ class Controller:
         self._keeper = report if isinstance(report, KeepsEvidence) else None
         self._scored = session.resumed
         """Whether any rollout of this run has been scored."""
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="rlcore-sampling")
+        self._ahead: Future[Collected | None] | None = None
+        """The groups of the next step, which are sampled during an update."""
 
     def train(self) -> Mapping[str, float]:
         """Train until the last step or until a stop is requested, and return the last metrics."""
@@ -121,12 +128,17 @@ class Controller:
         baselines = None if rollout is None else self._baselines(rollout.groups, step)
         if rollout is None or baselines is None:
             return None
+        if schedule.ahead and step < schedule.steps:
+            self._start_sampling(step + 1)
         collected = time.perf_counter()
         limit = schedule.max_new_tokens
         metrics = rollout_metrics(rollout.sampled, success=schedule.success, max_new_tokens=limit)
         metrics |= self._learn(rollout, baselines, step)
         updated = time.perf_counter()
         self._session.advance(step)
+        if self._ahead is not None:
+            _wait(self._ahead)  # an engine cannot take weights while it samples
+        sampled = time.perf_counter()
         try:
             metrics |= self._rollouts.sync(step)
             synced = time.perf_counter()
@@ -136,16 +148,15 @@ class Controller:
         except EngineError:
             self._report.log(step, metrics)  # the update is complete and part of the next checkpoint
             raise
-        times = {"rollout": collected - started, "update": updated - collected, "sync": synced - updated}
+        rollout_s = collected - started + sampled - updated
+        times = {"rollout": rollout_s, "update": updated - collected, "sync": synced - sampled}
         return (
             metrics | {f"time/{part}_s": seconds for part, seconds in times.items()} | {"time/step_s": synced - started}
         )
 
     def _collect(self, step: int) -> Collected | None:
         """Collect and record the groups of a step; None after a stop."""
-        if self._keeper is not None:
-            self._keeper.begin_record(step, "train")
-        rollout = self._collector.collect(step, self._rollouts)
+        rollout = self._sampled_ahead(step) if self._ahead is not None else self._sampled(step)
         if rollout is not None and self._keeper is not None:
             version = self._session.policy.version
             notes, brought = described(rollout, step=step, version=version, too_few=self._update.too_few)
@@ -156,6 +167,29 @@ class Controller:
         if rollout is not None and rollout.warning is not None:
             self._report.say(rollout.warning)
         return rollout
+
+    def _sampled(self, step: int) -> Collected | None:
+        if self._keeper is not None:
+            self._keeper.begin_record(step, "train")
+        return self._collector.collect(step, self._rollouts.collect)
+
+    def _start_sampling(self, step: int) -> None:
+        """Sample the groups of a step in another thread, which neither reads the policy nor reports anything."""
+        if self._keeper is not None:
+            self._keeper.begin_record(step, "train")
+        context = contextvars.copy_context()
+        collect = partial(self._collector.collect, step, self._rollouts.collect_once)
+        self._ahead = self._thread.submit(context.run, collect)
+
+    def _sampled_ahead(self, step: int) -> Collected | None:
+        """Return the groups of `_start_sampling`. If an engine failed, sample them again with the newest weights."""
+        assert self._ahead is not None
+        ahead, self._ahead = self._ahead, None
+        try:
+            return ahead.result()
+        except EngineError as error:
+            self._rollouts.recover(error)
+            return self._sampled(step)
 
     def _baselines(self, groups: Sequence[Group], step: int) -> dict[int, float] | None:
         """Return the scores of greedy responses by group index, if the advantage needs them; None after a stop."""
@@ -216,3 +250,9 @@ class Controller:
                 self._session.save_unsaved()
             raise
         self._scored = True
+
+
+def _wait(ahead: Future[Any]) -> None:
+    """Wait until a future is done. Python runs no handler of a signal that arrives just before a thread waits."""
+    while not ahead.done():
+        wait([ahead], timeout=NOTICED_S)

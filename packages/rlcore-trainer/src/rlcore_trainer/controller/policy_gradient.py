@@ -121,6 +121,7 @@ class PolicyGradientTrainer:
                     schedule=config.schedule,
                 ),
                 seed=run.config.seed,
+                ahead=run.config.schedule.ahead,
                 critic_only=self._critic.warmup_steps if self._critic.model is not None else 0,
                 evaluate_every=evaluation.every,
                 evaluation_tasks=evaluation_tasks,
@@ -175,10 +176,12 @@ class PolicyGradientTrainer:
     def _introduction(self) -> Iterator[str]:
         config, group_size = self._config, self._run.config.rollout.group_size
         updates = self.update.updates_per_rollout
+        policy = "strictly on-policy" if updates == 1 else "off-policy after the first"
+        if self._run.config.schedule.ahead:
+            policy = "off-policy by one step, which is sampled ahead"
         yield (
             f"step      {counted(config.tasks_per_step, 'task')} × {counted(group_size, 'trajectory')}; "
-            f"{counted(updates, 'optimiser update')}, "
-            f"{'strictly on-policy' if updates == 1 else 'off-policy after the first'}"
+            f"{counted(updates, 'optimiser update')}, {policy}"
         )
         yield f"algorithm {description(self._run)}"
 

@@ -16,7 +16,6 @@ from rlcore.types import Group, RolloutRequest, Stop, Task, Trajectory
 from rlcore_models.thread_teams import release_thread_team
 
 from rlcore_trainer.batching.sharding import Rank, joined, share
-from rlcore_trainer.controller.collection import RolloutSource
 from rlcore_trainer.controller.report import Report
 from rlcore_trainer.controller.session import TrainingSession
 from rlcore_trainer.controller.shared_sampler import SharedSampler
@@ -24,8 +23,20 @@ from rlcore_trainer.controller.sync_check import compare, prove
 from rlcore_trainer.policy.policy import TokenPolicy
 
 
-class PolicyRollouts(RolloutSource, Protocol):
+class PolicyRollouts(Protocol):
     """Samples trajectories with the weights of the last `sync`."""
+
+    def collect(self, request: RolloutRequest) -> Sequence[Group] | None:
+        """Return the scored groups of a request, or None if a stop interrupted it. Failed engines are tried again."""
+        ...
+
+    def collect_once(self, request: RolloutRequest) -> Sequence[Group] | None:
+        """Like `collect`, but raise the `EngineError` of the first failure. Another thread may train meanwhile."""
+        ...
+
+    def recover(self, error: EngineError) -> None:
+        """Report the failure of an engine, and transfer the weights again, which restarts an engine that died."""
+        ...
 
     def evaluate(self, step: int, tasks: Sequence[Task]) -> Sequence[Group]:
         """Return and record the scored groups of held-out tasks."""
@@ -76,10 +87,19 @@ class Rollouts:
         return cast(TokenSampler, self._sampler)
 
     def collect(self, request: RolloutRequest) -> Sequence[Group] | None:
-        """Return the scored groups of a request, or None if a stop interrupted it."""
+        """Return the scored groups of a request, or None if a stop interrupted it; retry once if an engine fails."""
+        return self._unless_stopped(self._sample, request)
+
+    def collect_once(self, request: RolloutRequest) -> Sequence[Group] | None:
+        """Like `collect`, without a retry, which would read the weights of the policy."""
+        return self._unless_stopped(self._in_shares, request)
+
+    def _unless_stopped(
+        self, sample: Callable[[RolloutRequest], Sequence[Group]], request: RolloutRequest
+    ) -> Sequence[Group] | None:
         if self._session.stopping():
             return None
-        groups = self._sample(request)
+        groups = sample(request)
         stopped = any(t.stop is Stop.CANCELLED for group in groups for t in group.trajectories)
         return None if stopped and self._session.stopping() else groups
 
@@ -137,11 +157,15 @@ class Rollouts:
         try:
             return self._in_shares(request)
         except EngineError as error:
-            step = self._session.progress.step + 1
-            self._report.say(f"engine    failed; retrying the rollout of step {step}: {error}")
-            self._session.require_finite_policy(f"the rollout of step {step}")
-            self.sync(step)
+            self.recover(error)
             return self._in_shares(request)
+
+    def recover(self, error: EngineError) -> None:
+        """Report the failure of an engine, and transfer the weights again, which restarts an engine that died."""
+        step = self._session.progress.step + 1
+        self._report.say(f"engine    failed; retrying the rollout of step {step}: {error}")
+        self._session.require_finite_policy(f"the rollout of step {step}")
+        self.sync(step)
 
     def _in_shares(self, request: RolloutRequest) -> Sequence[Group]:
         """Return the scored groups of a request in the order of its tasks; each process with a sampler has a share."""

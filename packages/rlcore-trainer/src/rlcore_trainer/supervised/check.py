@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rlcore.abilities import ConversationDataset, DemonstrationDataset
-from rlcore.checks import Finding, failure
+from rlcore.checks import Finding, failure, unread
 from rlcore.console.wording import counted
 from rlcore.errors import DataError
 from rlcore.models.folder import local_folder
@@ -81,6 +81,8 @@ def _conflicts(run: RunSession, config: SupervisedConfig) -> Iterator[Finding]:
     if config.steps is not None and config.lr_warmup_steps >= config.steps:
         reason = f"the warm-up is as long as the run, which has {counted(config.steps, 'step')}"
         yield failure("trainer.lr_warmup_steps", reason, f"fewer than {config.steps}")
+    reason, fix = "supervised training has no groups that could be sampled ahead", "remove it"
+    yield from unread(run.resolved, "schedule", ["ahead"], reason, fix)
     if not config.rollouts:
         return
     rewarded = bool(run.config.reward) or any(environment.reward for environment in run.config.mixture)

@@ -32,7 +32,7 @@ from rlcore_rollout.engines.torch.projections import (
 )
 
 if TYPE_CHECKING:
-    from rlcore.contracts import WeightSource
+    from rlcore.contracts import NamedTensor, WeightSource
     from transformers import PreTrainedModel
 
     from rlcore_rollout.engines.context import EngineContext
@@ -104,11 +104,13 @@ class Weights:
 
 
 def model_of(source: WeightSource, context: EngineContext, before: PreTrainedModel | None = None) -> PreTrainedModel:
-    """Return a model with the source's weights, which share the memory of the trainer's if it is in this process.
+    """Return a model with the source's weights.
+
+    They share the memory of the trainer's if it is in this process and does not change them while the engine samples.
 
     Args:
         source: the weights
-        context: device and type of weights that are loaded from the folder
+        context: device and type of weights that are loaded from the folder, and whether live ones are copied
         before: the model of earlier weights of the same source
     """
     if source.folder is None:
@@ -116,10 +118,17 @@ def model_of(source: WeightSource, context: EngineContext, before: PreTrainedMod
     weights = source.weights()
     if weights is None:
         return _load(source.folder, context)
+    if context.sampled_during_updates:
+        weights = map(_copied, weights)
     if before is None:
         return streamed_model(source.folder, weights, quantization=context.quantization, adapter=source.adapter)
     fill(before, weights)
     return before
+
+
+def _copied(one: NamedTensor) -> NamedTensor:
+    """Return a copy. Quantised weights are not trained, and an object of their type holds more than the numbers."""
+    return one._replace(tensor=one.tensor.clone()) if one.tensor.is_floating_point() else one
 
 
 def _load(folder: Path, context: EngineContext) -> PreTrainedModel:

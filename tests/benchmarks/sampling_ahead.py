@@ -1,0 +1,89 @@
+"""A step with ``schedule.ahead=1`` against the longer of its two parts: a rollout that mostly waits, and an update.
+
+64 rollouts of the calculator environment, whose tasks arrive after 0.2 to 2 s, and an update of the built-in model of
+the default recipe. The parts are measured in steps that sample and then train.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping
+
+from comparison import Comparison
+from rl_plugin_gsm8k_tools.config import EnvironmentConfig
+from rl_plugin_gsm8k_tools.environment import Gsm8kTools
+from rlcore.session.session import RunSession
+from rlcore.types import Observation, Task, Trajectory
+from rlcore_trainer.controller.policy_gradient import PolicyGradientTrainer
+
+VERSIONS = ("rlcore-core", "rlcore-rollout", "rlcore-trainer", "torch")
+STEPS, SMOKE_STEPS = 7, 3
+LEAST_S, MOST_S = 0.2, 2.0
+
+
+class Slow(Gsm8kTools):
+    """The calculator environment, which waits before a task."""
+
+    Config = EnvironmentConfig
+
+    async def reset(self, task: Task, *, seed: int) -> Observation:
+        """Wait, as for a tool of another machine."""
+        await asyncio.sleep(random.Random(seed).uniform(LEAST_S, MOST_S))
+        return await super().reset(task, seed=seed)
+
+
+def noise(trajectory: Trajectory, task: Task) -> float:
+    """A reward that differs between siblings, so that all of them are trained."""
+    return trajectory.sibling / 8
+
+
+class Timed(RunSession):
+    """A run that stores its metrics."""
+
+    def __init__(self, *arguments: object, **settings: object) -> None:
+        super().__init__(*arguments, **settings)  # type: ignore[arg-type]
+        self.rows: list[Mapping[str, float]] = []
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Store the metrics of a step."""
+        self.rows.append(metrics)
+
+    def say(self, *lines: str) -> None:
+        """Print nothing."""
+
+
+def steps_of(ahead: int, steps: int) -> list[Mapping[str, float]]:
+    """Train, and return the metrics of each step."""
+    values = {
+        "model": {"path": "builtin:tiny-qwen2", "device": "cpu"},
+        "environment": {"id": f"{__file__}:Slow", "tools": ["calculator"], "max_turns": 2},
+        "data": {"id": "gsm8k-tools", "train": "generated"},
+        "reward": [{"id": f"{__file__}:noise"}],
+        "rollout": {"group_size": 8, "max_new_tokens": 40},
+        "trainer": {"id": "policy-gradient", "steps": steps, "tasks_per_step": 8, "learning_rate": 1e-5},
+        "evaluation": {"every": 0},
+        "schedule": {"ahead": ahead},
+    }
+    run = Timed.create(values)
+    assert isinstance(run, Timed)
+    PolicyGradientTrainer(run).train()
+    run.finished()
+    return run.rows
+
+
+def comparisons(*, smoke: bool = False) -> list[Comparison]:
+    """The mean of the steps that overlap: the first one has nothing to overlap with, the last one nothing to sample."""
+    count = SMOKE_STEPS if smoke else STEPS
+
+    def mean(rows: list[Mapping[str, float]], of: Callable[[Mapping[str, float]], float]) -> float:
+        return sum(map(of, rows[1:-1])) / (count - 2)
+
+    return [
+        Comparison(
+            name="waiting-tools",
+            ours=lambda: mean(steps_of(1, count), lambda row: row["time/step_s"]),
+            peer=lambda: mean(steps_of(0, count), lambda row: max(row["time/rollout_s"], row["time/update_s"])),
+            floor=0.9,
+        )
+    ]
