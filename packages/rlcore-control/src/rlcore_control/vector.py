@@ -72,7 +72,7 @@ def environments_of_run(run: RunComponents, name: str, count: int, mode: Mode) -
     """
     chosen = next(one for one in run.environments if one.name == name)
     # An environment in another interpreter limits its calls itself.
-    timeout_s = run.config.rollout.environment_timeout_s if chosen.python is None else None
+    timeout_s = None if chosen.is_hosted else run.config.rollout.environment_timeout_s
     return environments([run.environment_maker(name)] * count, mode, timeout_s=timeout_s)
 
 

@@ -36,6 +36,7 @@ COMMANDS = {
     "data": ("rlcore.cli.data:data", "Prepare and inspect data."),
     "config": ("rlcore.cli.config:config", "Show, explain and compare configurations."),
     "plugins": ("rlcore.cli.plugins:plugins", "List installed plugins and their problems."),
+    "serve": ("rlcore.cli.serve:serve", "Offer an environment to runs on other machines."),
     "doctor": ("rlcore.cli.doctor:doctor", "Check this machine, and suggest fixes."),
 }
 """rlcore's own commands: target and summary. They take precedence over plugin commands of the same name."""

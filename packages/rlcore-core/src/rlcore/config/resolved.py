@@ -14,7 +14,7 @@ from rlcore.config.schema import EnvironmentTable, HostedTable, RewardTable, Rol
 from rlcore.config.write import toml_text
 from rlcore.redaction import holds_mask, redacted
 
-HOSTING = ("python", "variables")
+HOSTING = ("python", "variables", "servers")
 """Keys of every environment that rlcore reads. Those that are not set are left out of the text."""
 
 
@@ -59,8 +59,15 @@ class ResolvedEnvironment:
     """The other interpreter in which it runs; None for this one."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Environment variables of the other interpreter."""
+    servers: Sequence[str] = ()
+    """The servers that run it; empty for this machine."""
     table: EnvironmentTable | None = None
     """The table in a run with several environments, which has the weight."""
+
+    @property
+    def is_hosted(self) -> bool:
+        """Whether it runs in another interpreter or on another machine."""
+        return self.python is not None or bool(self.servers)
 
     def at(self, *key: str) -> KeyPath:
         """The path of a key, such as ``environment.tools``, ``data.train`` or ``reward``."""
@@ -100,6 +107,7 @@ def _resolved(
         path=path,
         python=table.python,
         variables=table.variables,
+        servers=tuple(table.servers),
         table=table if isinstance(table, EnvironmentTable) else None,
     )
 

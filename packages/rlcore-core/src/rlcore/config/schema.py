@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from rlcore.types import SandboxLimits
 
@@ -23,6 +23,12 @@ Count = Annotated[int, Field(ge=1, le=MOST)]
 AUTO = "auto"
 """The id that selects the strongest available sandbox."""
 _LIMITS = SandboxLimits()
+
+
+def _address(text: str) -> str:
+    if not re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^\s\[\]:/@]+):[0-9]{1,5}", text):
+        raise ValueError("needs HOST:PORT")
+    return text
 
 
 def _device(text: str) -> str:
@@ -86,6 +92,15 @@ class HostedTable(ComponentTable):
     this one."""
     variables: dict[str, str] = {}
     """Environment variables of that interpreter, besides those that are passed on."""
+    servers: list[Annotated[str, AfterValidator(_address)]] = []
+    """Servers that run the environment, such as ``simulators:7070``, started with ``rlcore serve environment``; empty
+    runs it on this machine."""
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Self:
+        if self.python is not None and self.servers:
+            raise ValueError("set python or servers: a server runs the environment with its own interpreter")
+        return self
 
 
 class EnvironmentTable(HostedTable):

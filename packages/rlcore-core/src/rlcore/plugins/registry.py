@@ -288,7 +288,8 @@ def hosted_spec(id: str, python: str, variables: Mapping[str, str]) -> Environme
     Raises:
         UserError: there is no such interpreter, or it cannot import the class.
     """
-    from rlcore.transport.interpreter import Interpreter, absolute
+    from rlcore.transport.interpreter import Interpreter
+    from rlcore.transport.remote import absolute
 
     try:
         with Interpreter(python, variables=variables) as other:

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
@@ -24,10 +25,12 @@ from rlcore.plugins.registry import asked
 from rlcore.session.model_inputs import check_images, check_tools_of_environments
 from rlcore.session.processes import one_of_several_asked, world_size
 from rlcore.specs import EnvironmentSpec, SamplerSpec, StrategySpec, TrainerSpec
+from rlcore.transport.served import ServedEnvironment
 
 if TYPE_CHECKING:
     from rlcore.config.resolved import ResolvedEnvironment
     from rlcore.session.session import RunSession
+    from rlcore.transport.remote import RemoteObject
 
 TENSORBOARD = "tensorboard"
 """Id of the tracker that writes event files."""
@@ -188,10 +191,10 @@ def _folder(run: RunSession) -> Path | None:
 def _components(run: RunSession) -> Iterator[Finding]:
     """Import the components."""
     for environment in run.environments:
-        if environment.python is None:
-            run.load("environment", environment.id)
+        if environment.is_hosted:
+            yield from _elsewhere(run, environment)
         else:
-            yield _interpreter(run, environment)
+            run.load("environment", environment.id)
         run.rewards(environment.name)
     if not run.environments:
         run.rewards()
@@ -201,26 +204,50 @@ def _components(run: RunSession) -> Iterator[Finding]:
         run.sandbox_choice  # noqa: B018 (choosing refuses one that is not available)
 
 
-def _interpreter(run: RunSession, environment: ResolvedEnvironment) -> Finding:
-    """Start the other interpreter of an environment, and import the environment there."""
-    key, named = ".".join(environment.at("environment", "python")), f"the environment {environment.id!r}"
+def _elsewhere(run: RunSession, environment: ResolvedEnvironment) -> Iterator[Finding]:
+    """Create an environment in its other interpreter, or on each of its servers."""
     spec = run.registry.spec("environment", environment.id)
-    if isinstance(spec, EnvironmentSpec) and spec.runs_code:
-        reason = f"{named} runs code of the model in the sandbox of this process"
-        return failure(key, reason, "remove environment.python")
-    started = time.monotonic()
+    assert isinstance(spec, EnvironmentSpec)
+    key = ".".join(environment.at("environment", "servers" if environment.servers else "python"))
+    if spec.runs_code:
+        reason = f"the environment {environment.id!r} runs code of the model in the sandbox of this process"
+        yield failure(key, reason, f"remove {key}")
+    elif environment.servers:
+        for address in environment.servers:
+            install = f"install what it needs on {address}, where rlcore serve environment runs"
+            yield _examined(run, environment, key, address, install, partial(ServedEnvironment, address, spec.id))
+    else:
+        python = str(environment.python)
+        install = f"install what it needs there, such as with uv pip install --python {python} PACKAGE"
+        yield _examined(run, environment, key, python, install)
+
+
+def _examined(
+    run: RunSession,
+    environment: ResolvedEnvironment,
+    key: str,
+    place: str,
+    install: str,
+    start: Callable[[], RemoteObject] | None = None,
+) -> Finding:
+    """Create an environment at a place, and say what runs there."""
+    named, started = f"the environment {environment.id!r}", time.monotonic()
     try:
-        greeting = run.hosted(environment.name).examine()
+        greeting = run.hosted(environment.name).examine(start)
     except UserError as error:
         return failure_of(error, key)
     except EnvironmentFailure as error:
         missing = "ModuleNotFoundError" in str(error) or "ImportError" in str(error)
-        install = f"install what it needs there, such as with uv pip install --python {environment.python} PACKAGE"
+        where = "on the server" if environment.servers else "in another interpreter"
         fix = install if missing else "correct the environment, or its keys"
-        return failure(key, f"{named} does not work in another interpreter: {error}", fix)
+        if "cannot be reached" in str(error):
+            fix = "start rlcore serve environment there, and the tunnel to it, or correct the address"
+        return failure(key, f"{named} does not work {where}: {error}", fix)
     numpy = f"numpy {greeting['numpy']}" if greeting.get("numpy") else "without numpy"
     version, took = f"Python {greeting.get('python')}, {numpy}", time.monotonic() - started
-    return Finding(status="ok", text=f"{named} runs in {environment.python} ({version}), imported in {took:.1f} s")
+    if environment.servers:
+        place, version = f"the server {place}", f"{version}, at most {greeting.get('most')} at a time"
+    return Finding(status="ok", text=f"{named} runs in {place} ({version}), imported in {took:.1f} s")
 
 
 def _tasks(run: RunSession, splits: Sequence[str]) -> Iterator[Finding]:
@@ -289,7 +316,7 @@ def _missing_packages(run: RunSession) -> NotInstalledError | None:
     if not run.environments:
         parts += [("dataset", config.data["id"])]
     for environment in run.environments:
-        parts += [("environment", environment.id)] if environment.python is None else []
+        parts += [("environment", environment.id)] if not environment.is_hosted else []
         parts += [("dataset", environment.data_id)]
         parts += [("reward", table.id) for table in environment.rewards]
     if config.sandbox.id != AUTO:

@@ -29,7 +29,8 @@ from rlcore.session.model_inputs import (
 )
 from rlcore.session.sandboxes import SandboxChoice, choose_sandbox, importable, runs_code
 from rlcore.specs import EngineSpec, EnvironmentSpec, TrainerSpec
-from rlcore.transport.hosting import HostedEnvironments
+from rlcore.transport.hosting import HostedEnvironments, interpreters
+from rlcore.transport.served import Servers
 from rlcore.types import Task, derive_seed
 
 if TYPE_CHECKING:
@@ -204,7 +205,7 @@ class RunComponents:
     def environment(self, name: str = "") -> Environment:
         """A new `Environment` for one trajectory; ``name`` selects one of several."""
         chosen = self._named(name)
-        if chosen.python is not None:
+        if chosen.is_hosted:
             return cast(Environment, self.hosted(name).make())
         if name not in self._environments:
             self._environments[name] = self.load("environment", chosen.id)
@@ -213,20 +214,18 @@ class RunComponents:
     def environment_maker(self, name: str = "") -> Callable[[], Any]:
         """A function that creates environments as `environment`, for a process that it is pickled for."""
         chosen = self._named(name)
-        if chosen.python is not None:
+        if chosen.is_hosted:
             return self.hosted(name).control_maker()
         return partial(make, self.load("environment", chosen.id), chosen.options)
 
     def hosted(self, name: str = "") -> HostedEnvironments:
-        """Creates the environments of a table that names another interpreter; one object for all."""
+        """Creates the environments of a table that names another interpreter, or servers; one object for all."""
         chosen = self._named(name)
         if name not in self._hosted:
             spec = self.registry.spec("environment", chosen.id)
             assert isinstance(spec, EnvironmentSpec)
-            assert chosen.python is not None
             self._hosted[name] = HostedEnvironments(
-                chosen.python,
-                chosen.variables,
+                Servers(chosen.servers, spec.id) if chosen.servers else interpreters(spec, chosen),
                 spec=spec,
                 options=chosen.options,
                 timeout_s=self.config.rollout.environment_timeout_s,

@@ -173,7 +173,7 @@ def check_tools(run: RunComponents, folder: Path, tools: Sequence[ToolSchema]) -
 
 def _tools(run: RunComponents, one: ResolvedEnvironment) -> Sequence[ToolSchema]:
     """The tools that an environment offers in every episode."""
-    if one.python is None:
+    if not one.is_hosted:
         target = run.load("environment", one.id)
         if isinstance(target, type) and issubclass(target, ToolEnvironment):
             return [tool.schema for tool in run.environment(one.name).tools.values()]  # type: ignore[attr-defined]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from rlcore.errors import EnvironmentFailure
-from rlcore.transport.interpreter import Interpreter
+from rlcore.transport.remote import RemoteObject
 from rlcore.types import Message, Observation, Step, Task, from_json, to_json
 
 if TYPE_CHECKING:
@@ -18,11 +18,11 @@ Value = TypeVar("Value")
 class Processes(Protocol):
     """Where an episode gets its process from."""
 
-    def take(self) -> Interpreter:
+    def take(self) -> RemoteObject:
         """A process that no other episode uses."""
         ...
 
-    def put_back(self, interpreter: Interpreter) -> None:
+    def put_back(self, interpreter: RemoteObject) -> None:
         """Keep a process for a later episode."""
         ...
 
@@ -40,7 +40,7 @@ class RemoteChat:
     def __init__(self, processes: Processes, target: str, arguments: Mapping[str, Any], *, timeout_s: float) -> None:
         self._processes, self._target, self._arguments = processes, target, arguments
         self._timeout_s = timeout_s
-        self._interpreter: Interpreter | None = None
+        self._interpreter: RemoteObject | None = None
 
     def reset(self, task: Task, *, seed: int, context: EpisodeContext | None = None) -> Observation:
         """As `Environment.reset`. The environment there gets a context of its own, without sandbox and model.

@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium
 
 from rlcore.errors import EnvironmentFailure
-from rlcore.transport.interpreter import Interpreter
+from rlcore.transport.remote import RemoteObject
 from rlcore.transport.spaces import flaw_in, space_of
 
 
@@ -23,11 +23,11 @@ class RemoteControl(gymnasium.Env[Any, Any]):
     """
 
     def __init__(
-        self, start: Callable[[], Interpreter], target: str, arguments: Mapping[str, Any], *, timeout_s: float
+        self, start: Callable[[], RemoteObject], target: str, arguments: Mapping[str, Any], *, timeout_s: float
     ) -> None:
         self._start, self._target, self._arguments = start, target, arguments
         self.timeout_s = timeout_s
-        self._interpreter: Interpreter | None = None
+        self._interpreter: RemoteObject | None = None
         self._needs_reset = False
         description = self._create()
         self.observation_space = space_of(description["observation_space"], "the observation space")

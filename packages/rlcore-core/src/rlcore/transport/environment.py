@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlcore.transport.interpreter import Interpreter
+from rlcore.transport.remote import RemoteObject
 
 if TYPE_CHECKING:
     import gymnasium
@@ -39,9 +41,14 @@ def control_environment(
         UserError: there is no such interpreter.
         EnvironmentFailure: it cannot be started, or the environment cannot be created.
     """
+    start = partial(Interpreter, python, variables=variables, paths=paths, packages=packages)
+    return remote_control(start, target, arguments or {}, timeout_s=timeout_s)
+
+
+def remote_control(
+    start: Callable[[], RemoteObject], target: str, arguments: Mapping[str, Any], *, timeout_s: float
+) -> gymnasium.Env[Any, Any]:
+    """A ``gymnasium.Env`` in a process that ``start`` starts or connects to, otherwise as `control_environment`."""
     from rlcore.transport.control import RemoteControl  # it needs gymnasium, which the core does not
 
-    def start() -> Interpreter:
-        return Interpreter(python, variables=variables, paths=paths, packages=packages)
-
-    return RemoteControl(start, target, arguments or {}, timeout_s=timeout_s)
+    return RemoteControl(start, target, arguments, timeout_s=timeout_s)

@@ -1,9 +1,10 @@
-"""The environments of one table of a run, in another interpreter."""
+"""The environments of one table of a run, in another interpreter or on other machines."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib.util
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -12,22 +13,24 @@ from typing import TYPE_CHECKING, Any
 
 from rlcore.errors import EnvironmentFailure
 from rlcore.transport.chat import RemoteChat
-from rlcore.transport.environment import control_environment
+from rlcore.transport.environment import remote_control
 from rlcore.transport.interpreter import Interpreter
+from rlcore.transport.remote import RemoteObject
+from rlcore.transport.served import Servers
 
 if TYPE_CHECKING:
     import gymnasium
     from pydantic import BaseModel
 
+    from rlcore.config.resolved import ResolvedEnvironment
     from rlcore.specs import EnvironmentSpec
 
 
 class HostedEnvironments:
-    """Creates environments in another interpreter, and keeps the processes of ended episodes for later ones.
+    """Creates environments elsewhere, and keeps the processes or connections of ended episodes for later ones.
 
     Args:
-        python: path of the interpreter
-        variables: environment variables for it
+        start: starts a process, or connects to one. It can be pickled
         spec: of the environment
         options: validated keys of its table; None if it takes none
         timeout_s: time limit of each call in seconds
@@ -35,61 +38,67 @@ class HostedEnvironments:
 
     def __init__(
         self,
-        python: str,
-        variables: Mapping[str, str],
+        start: Callable[[], RemoteObject],
         *,
         spec: EnvironmentSpec,
         options: BaseModel | None,
         timeout_s: float,
     ) -> None:
-        self._python, self._variables, self._spec, self._timeout_s = python, dict(variables), spec, timeout_s
-        values = options.model_dump(mode="json") if options is not None else None
-        free = spec.config is None and ":" in spec.id  # an import path; ids of Gymnasium may have a colon, too
-        self._arguments = {"$options": {"values": values, "model": spec.config, "free": free}}
-        self._packages = lent_packages(spec.target)
+        self._start, self.spec, self._timeout_s = start, spec, timeout_s
+        self._arguments = self.arguments(options.model_dump(mode="json") if options is not None else None)
         self._lock = threading.Lock()
-        self._idle: list[Interpreter] = []
+        self._idle: list[RemoteObject] = []
         self._closed = False
+
+    @property
+    def capacity(self) -> int | None:
+        """The number of environments that can run at a time; None if it is not limited."""
+        return self._start.capacity() if isinstance(self._start, Servers) else None
+
+    def arguments(self, values: Mapping[str, Any] | None) -> dict[str, Any]:
+        """The arguments with which an environment is created there."""
+        free = (
+            self.spec.config is None and ":" in self.spec.id
+        )  # an import path; ids of Gymnasium may have a colon, too
+        return {"$options": {"values": values, "model": self.spec.config, "free": free}}
 
     def make(self) -> Any:
         """An environment: an `Environment` for one episode, or a ``gymnasium.Env``."""
-        if self._spec.action == "control":
+        if self.spec.action == "control":
             return self.control_maker()()
-        return RemoteChat(self, self._spec.target, self._arguments, timeout_s=self._timeout_s)
+        return RemoteChat(self, self.spec.target, self._arguments, timeout_s=self._timeout_s)
 
     def control_maker(self) -> Callable[[], gymnasium.Env[Any, Any]]:
         """A function that creates a ``gymnasium.Env``, and can be pickled."""
-        return partial(
-            control_environment,
-            self._python,
-            self._spec.target,
-            self._arguments,
-            timeout_s=self._timeout_s,
-            variables=self._variables,
-            packages=self._packages,
-        )
+        return partial(remote_control, self._start, self.spec.target, self._arguments, timeout_s=self._timeout_s)
 
-    def examine(self) -> Mapping[str, Any]:
-        """Start an interpreter, create an environment there, and return the `Interpreter.greeting`.
+    def examine(self, start: Callable[[], RemoteObject] | None = None) -> Mapping[str, Any]:
+        """Start a process, create an environment there, and return the `RemoteObject.greeting`.
+
+        Args:
+            start: starts or connects to a certain one
 
         Raises:
-            UserError: there is no such interpreter.
+            UserError: there is no such interpreter, or the server is another one.
             EnvironmentFailure: it does not work, or cannot create the environment.
         """
-        taken = self.take()
+        taken = self.take() if start is None else start()
         try:
-            kind, target = self._spec.action, self._spec.target
+            kind, target = self.spec.action, self.spec.target
             taken.create(kind, target, timeout_s=self._timeout_s, arguments=self._arguments)
             with contextlib.suppress(EnvironmentFailure):  # it may need a reset before it can be closed
                 taken.release(timeout_s=self._timeout_s)
         except BaseException:
             taken.kill()
             raise
-        self.put_back(taken)
+        if start is None:
+            self.put_back(taken)
+        else:
+            taken.close()
         return taken.greeting
 
-    def take(self) -> Interpreter:
-        """A process that no other episode uses. Raises as `Interpreter`."""
+    def take(self) -> RemoteObject:
+        """A process that no other episode uses. Raises as ``start``."""
         with self._lock:
             while self._idle:
                 found = self._idle.pop()
@@ -98,7 +107,7 @@ class HostedEnvironments:
                 found.kill()
         return self._start()
 
-    def put_back(self, interpreter: Interpreter) -> None:
+    def put_back(self, interpreter: RemoteObject) -> None:
         """Keep a process, without an object, for a later episode."""
         with self._lock:
             if interpreter.usable and not self._closed:
@@ -114,8 +123,11 @@ class HostedEnvironments:
         for each in idle:
             each.close()
 
-    def _start(self) -> Interpreter:
-        return Interpreter(self._python, variables=self._variables, packages=self._packages)
+
+def interpreters(spec: EnvironmentSpec, place: ResolvedEnvironment) -> Callable[[], RemoteObject]:
+    """A function that starts the interpreter of an environment, by default this one, and can be pickled."""
+    python, packages = place.python or sys.executable, lent_packages(spec.target)
+    return partial(Interpreter, python, variables=dict(place.variables), packages=packages)
 
 
 def lent_packages(target: str) -> dict[str, Path]:

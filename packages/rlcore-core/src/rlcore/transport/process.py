@@ -21,6 +21,7 @@ from rlcore.errors import EnvironmentFailure, UserError
 from rlcore.transport.inside import shared_arrays
 from rlcore.transport.inside.shared_arrays import SharedArrays
 from rlcore.transport.inside.stops import stops_held
+from rlcore.transport.remote import Ended
 from rlcore.transport.variables import variables_for_child
 
 CHILD = Path(__file__).parent / "inside" / "child.py"
@@ -34,14 +35,6 @@ END_S = 2.0
 """Time for a process to end by itself after the connection has closed."""
 KILLED_S = 10.0
 """Time for a killed process to be gone."""
-
-
-class Ended(Exception):
-    """The process has ended, closed the connection, or was too slow. The message says which."""
-
-    def __init__(self, reason: str, *, late: bool = False) -> None:
-        super().__init__(reason)
-        self.late = late
 
 
 class ChildProcess:

@@ -21,6 +21,7 @@ from rlcore.episodes.scoring import Scorer
 from rlcore.errors import EngineError
 from rlcore.event_loop import EventLoop
 from rlcore.plugin_calls import is_interrupt
+from rlcore.session.processes import world_size
 from rlcore.specs import EnvironmentSpec
 from rlcore.timing import add_time, collected
 from rlcore.types import (
@@ -106,7 +107,7 @@ class LocalSampler:
             agent_loop=AgentLoop(
                 make_environment=partial(components.environment, environment.name),
                 model_client=self._client,
-                blocking=spec.blocking or environment.python is not None,
+                blocking=spec.blocking or environment.is_hosted,
                 limits=Limits(
                     environment_timeout_s=rollout.environment_timeout_s,
                     engine_timeout_s=rollout.engine_timeout_s,
@@ -118,8 +119,14 @@ class LocalSampler:
                 timeout_s=rollout.reward_timeout_s,
                 concurrency=rollout.concurrency,
             ),
-            places=asyncio.Semaphore(spec.max_concurrency or self._concurrency),
+            places=asyncio.Semaphore(self._places(environment, spec)),
         )
+
+    def _places(self, environment: ResolvedEnvironment, spec: EnvironmentSpec) -> int:
+        """The number of trajectories of an environment at a time. Processes share the environments of servers."""
+        most = spec.max_concurrency or self._concurrency
+        capacity = self._components.hosted(environment.name).capacity if environment.servers else None
+        return most if capacity is None else min(most, max(1, capacity // world_size()))
 
     @property
     def chat_format(self) -> ChatFormat:

@@ -22,7 +22,7 @@ MOST_VALUES = 500_000
 MOST_INLINE = 64 * 2**10
 """Limit of the arrays within a message in bytes. Larger ones are shared."""
 MOST_SHARED = 2**30
-"""Limit of the shared arrays of a message in bytes."""
+"""Limit of the shared arrays of a message in bytes, and of its inline arrays if the two sides share no memory."""
 ALIGNMENT = 16
 """Text and arrays have a multiple of this length in bytes, so that arrays can be used where they were received."""
 
@@ -81,7 +81,7 @@ def _most_values(text: bytes) -> int:
     return text.count(b",") + text.count(b"[") + text.count(b"{")
 
 
-def unpack_header(data: bytes | bytearray | memoryview) -> Header:
+def unpack_header(data: bytes | bytearray | memoryview, most_inline: int = MOST_INLINE) -> Header:
     """The lengths of a message, from its first `HEADER.size` bytes.
 
     Raises:
@@ -94,7 +94,7 @@ def unpack_header(data: bytes | bytearray | memoryview) -> Header:
         raise BrokenMessage(f"expected messages of version {VERSION}, found version {version}")
     for name, length, limit in (
         ("text", text, LONGEST_TEXT),
-        ("inline arrays", inline, MOST_INLINE),
+        ("inline arrays", inline, most_inline),
         ("shared arrays", shared, MOST_SHARED),
     ):
         if length > limit:

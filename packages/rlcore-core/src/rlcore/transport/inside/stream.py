@@ -12,8 +12,8 @@ BUFFER = 64 * 2**10
 """Bytes that are received at once: mostly a whole message."""
 
 
-def message_of(value: Any, memory: SharedArrays) -> bytearray:
-    """The bytes of a message. Large arrays are written to the shared memory.
+def message_of(value: Any, memory: SharedArrays | None = None) -> bytearray:
+    """The bytes of a message. Large arrays are written to the shared memory, if there is one.
 
     Raises:
         NotSendable: the value cannot be sent, or is too large.
@@ -23,7 +23,7 @@ def message_of(value: Any, memory: SharedArrays) -> bytearray:
     if parts.size > MOST_SHARED:
         raise NotSendable(f"the value has {parts.size} bytes of arrays, the limit is {MOST_SHARED}")
     try:
-        if parts.size > MOST_INLINE:
+        if memory is not None and parts.size > MOST_INLINE:
             memory.write(parts.buffers)
             return pack(tree, shared=parts.size)
         return pack(tree, parts.buffers, inline=parts.size)
@@ -35,10 +35,10 @@ class Receiver:
     """Receives messages, each with as few system calls as possible.
 
     Args:
-        memory: the shared memory
+        memory: the shared memory; None for messages over a network
     """
 
-    def __init__(self, memory: SharedArrays) -> None:
+    def __init__(self, memory: SharedArrays | None = None) -> None:
         self._memory = memory
         self._buffer = memoryview(bytearray(BUFFER))
 
@@ -54,7 +54,7 @@ class Receiver:
         count = 0
         while count < HEADER.size:
             count += read_into(self._buffer[count:])
-        header = unpack_header(self._buffer)
+        header = unpack_header(self._buffer, MOST_SHARED if self._memory is None else MOST_INLINE)
         here = self._buffer[HEADER.size : count]
         if len(here) > header.follows:
             raise BrokenMessage("bytes that were not asked for")
@@ -67,7 +67,11 @@ class Receiver:
 
     def _value(self, header: Header, rest: memoryview) -> Any:
         tree = unpack_text(rest[: header.text])
-        return decode(tree, self._memory.read(header.shared) if header.shared else rest[header.text :])
+        if not header.shared:
+            return decode(tree, rest[header.text :])
+        if self._memory is None:
+            raise BrokenMessage("shared arrays, but there is no shared memory")
+        return decode(tree, self._memory.read(header.shared))
 
 
 __all__ = ["Receiver", "message_of"]

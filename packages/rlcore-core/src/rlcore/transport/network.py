@@ -1,0 +1,216 @@
+"""A connection over a network: its bytes, its deadlines, and the proof that both sides know the same token.
+
+The proof is a challenge and a response on each side (HMAC, RFC 2104), so the token itself is never sent. What follows
+is neither encrypted nor signed: use a loopback address and an SSH tunnel between machines.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import secrets
+import select
+import socket
+import time
+import weakref
+from contextlib import suppress
+
+from rlcore.errors import EnvironmentFailure, UserError
+from rlcore.redaction import remember
+from rlcore.transport.remote import Ended
+
+TOKEN = "RLCORE_SERVER_TOKEN"
+"""The environment variable with the token, on both sides."""
+LEAST_TOKEN = 16
+"""Characters that a token needs."""
+HELLO = b"rlcore-serve-1\n\n"
+"""What a server sends first, before its challenge."""
+CHALLENGE = 32
+"""Bytes of a challenge, and of a response."""
+HANDSHAKE_S = 10.0
+"""Time for connection and handshake, in seconds."""
+SILENCE_S, PROBE_S, PROBES = 5, 2, 3
+"""A silent connection is probed after this time, and is cut after this number of probes without an answer."""
+
+
+def server_token() -> str:
+    """The token of this side.
+
+    Raises:
+        UserError: it is not set, or too short.
+    """
+    token = os.environ.get(TOKEN, "")
+    if len(token) < LEAST_TOKEN:
+        found = f"{len(token)} characters" if token else "it is not set"
+        fix = f"set {TOKEN} to the same text of at least {LEAST_TOKEN} characters on both sides"
+        raise UserError("a server of environments needs a token", found=found, where=TOKEN, fix=fix)
+    remember(token)
+    return token
+
+
+class Connection:
+    """One side of a connection. It is closed when this object is collected.
+
+    Args:
+        connected: a stream socket
+    """
+
+    memory = None
+
+    def __init__(self, connected: socket.socket) -> None:
+        self._socket, self._ended = connected, False
+        connected.setblocking(False)
+        if connected.family in (socket.AF_INET, socket.AF_INET6):
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for name, value in (
+                ("TCP_KEEPIDLE", SILENCE_S),
+                ("TCP_KEEPINTVL", PROBE_S),
+                ("TCP_KEEPCNT", PROBES),
+                ("TCP_USER_TIMEOUT", 1000 * (SILENCE_S + PROBE_S * PROBES)),  # for bytes that are not acknowledged
+            ):
+                if hasattr(socket, name):
+                    connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+        weakref.finalize(self, connected.close)
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is closed on either side."""
+        if not self._ended:
+            try:
+                self.unread()
+            except Ended:
+                self.kill()
+        return self._ended
+
+    def write(self, data: bytes | bytearray, deadline: float) -> None:
+        """Send bytes, until ``deadline`` of ``time.monotonic``. Raises `Ended`."""
+        rest = memoryview(data)
+        while len(rest):
+            try:
+                rest = rest[self._socket.send(rest) :]
+            except BlockingIOError:
+                self._wait(select.POLLOUT, deadline)
+            except OSError as error:
+                raise Ended(_closed(error)) from None
+
+    def read_into(self, buffer: memoryview, deadline: float | None = None) -> int:
+        """Wait for bytes, and write them to the beginning of a buffer. Returns their number. Raises `Ended`."""
+        while True:
+            self._wait(select.POLLIN, deadline)
+            try:
+                count = self._socket.recv_into(buffer)
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                raise Ended(_closed(error)) from None
+            if not count:
+                raise Ended("closed the connection")
+            return count
+
+    def read(self, count: int, deadline: float) -> bytes:
+        """The next bytes. Raises `Ended`."""
+        data = memoryview(bytearray(count))
+        rest = data
+        while len(rest):
+            rest = rest[self.read_into(rest, deadline) :]
+        return bytes(data)
+
+    def unread(self) -> bool:
+        """Whether there are bytes that were not asked for. Raises `Ended`."""
+        try:
+            found = self._socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            raise Ended(_closed(error)) from None
+        if not found:
+            raise Ended("closed the connection")
+        return True
+
+    def _wait(self, event: int, deadline: float | None) -> None:
+        poll = select.poll()
+        poll.register(self._socket, event)
+        left = None if deadline is None else deadline - time.monotonic()
+        if not poll.poll(None if left is None else 1000 * max(0.0, left)):
+            raise Ended("", late=True)
+
+    def printed(self) -> str:
+        """Nothing: the other side prints on its own machine."""
+        return ""
+
+    def close(self) -> None:
+        """Close the connection. A second call does nothing."""
+        self.kill()
+        self._socket.close()
+
+    def kill(self) -> None:
+        """Shut the connection down, also while another thread waits for it, which keeps its descriptor until then."""
+        self._ended = True
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+
+def connect(address: str, token: str) -> Connection:
+    """Connect to a server, and prove to each other that both know the token.
+
+    Raises:
+        EnvironmentFailure: it cannot be reached, or does not answer.
+        UserError: it is no server of environments, or has another token.
+    """
+    named, deadline = f"the server {address}", time.monotonic() + HANDSHAKE_S
+    host, _, port = address.rpartition(":")
+    try:
+        connection = Connection(socket.create_connection((host.strip("[]"), int(port)), timeout=HANDSHAKE_S))
+    except (OSError, OverflowError) as error:  # a port above 65535
+        reason = getattr(error, "strerror", None) or error
+        raise EnvironmentFailure(f"{named} cannot be reached: {reason}") from None
+    try:
+        hello = connection.read(len(HELLO) + CHALLENGE, deadline)
+        if not hello.startswith(HELLO):
+            connection.close()
+            fix = "start one with rlcore serve environment, of the same version of rlcore"
+            raise UserError("expected a server of environments", found=repr(hello[:16]), where=address, fix=fix)
+        theirs, ours = hello[len(HELLO) :], secrets.token_bytes(CHALLENGE)
+        connection.write(ours + _response(token, b"client", theirs, ours), deadline)
+        proof = connection.read(CHALLENGE, deadline)
+    except Ended as ended:
+        connection.close()
+        if ended.late:
+            raise EnvironmentFailure(f"{named} did not answer within {HANDSHAKE_S:g} s") from None
+        raise _other_token(address) from None
+    if not hmac.compare_digest(proof, _response(token, b"server", theirs, ours)):
+        connection.close()
+        raise _other_token(address)
+    return connection
+
+
+def accepted(connection: Connection, token: str) -> bool:
+    """Whether the client of a new connection knows the token, which this side then proves, too."""
+    deadline, ours = time.monotonic() + HANDSHAKE_S, secrets.token_bytes(CHALLENGE)
+    try:
+        connection.write(HELLO + ours, deadline)
+        answer = connection.read(2 * CHALLENGE, deadline)
+        theirs, proof = answer[:CHALLENGE], answer[CHALLENGE:]
+        if not hmac.compare_digest(proof, _response(token, b"client", ours, theirs)):
+            return False
+        connection.write(_response(token, b"server", ours, theirs), deadline)
+    except Ended:
+        return False
+    return True
+
+
+def _response(token: str, side: bytes, of_server: bytes, of_client: bytes) -> bytes:
+    return hmac.digest(token.encode(), side + of_server + of_client, "sha256")
+
+
+def _other_token(address: str) -> UserError:
+    fix = f"set {TOKEN} to the token of the server"
+    return UserError("the server of environments refused the token", found="another one", where=address, fix=fix)
+
+
+def _closed(error: OSError) -> str:
+    return f"closed the connection: {error.strerror or error}"
+
+
+__all__ = ["TOKEN", "Connection", "accepted", "connect", "server_token"]

@@ -1,0 +1,180 @@
+"""A server of environments: each connection gets a process with an environment, which the client resets and steps.
+
+A client with the token can create the environment that the server offers, with any of its options, and call its
+methods. It can call nothing else. What it sends is untrusted otherwise: whatever breaks the protocol ends its
+connection.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rlcore.console.wording import counted
+from rlcore.errors import EnvironmentFailure, RlcoreError
+from rlcore.transport.hosting import HostedEnvironments
+from rlcore.transport.inside.failures import described
+from rlcore.transport.inside.messages import BrokenMessage
+from rlcore.transport.inside.stream import Receiver, message_of
+from rlcore.transport.inside.values import NotSendable
+from rlcore.transport.network import Connection, accepted
+from rlcore.transport.remote import Ended, RemoteObject
+
+LOOK_S = 0.2
+"""Time between looks whether the server should stop."""
+SEND_S = 60.0
+"""Time in which a client must read an answer."""
+ROOM_S = 30.0
+"""Time for which a client waits if the server has as many environments as it may have."""
+UNPROVEN = 32
+"""Connections whose clients have not proved yet that they know the token. Others wait."""
+
+
+class EnvironmentServer:
+    """Serves the environments of a run's table.
+
+    Args:
+        hosted: creates the environments in processes of this machine
+        listening: a socket that listens
+        token: what clients must know
+        most: environments at a time
+        timeout_s: longest time of a call in seconds; a client may ask for less
+        validated: the options of an environment, from those that a client sends
+        say: prints a line
+    """
+
+    def __init__(
+        self,
+        hosted: HostedEnvironments,
+        listening: socket.socket,
+        *,
+        token: str,
+        most: int,
+        timeout_s: float,
+        validated: Callable[[Any], Mapping[str, Any] | None],
+        say: Callable[[str], None],
+    ) -> None:
+        self._hosted, self._listening, self._token = hosted, listening, token
+        self._most, self._timeout_s, self._validated, self._say = most, timeout_s, validated, say
+        self._room = threading.BoundedSemaphore(most)
+        self._unproven = threading.BoundedSemaphore(UNPROVEN)
+        self._connections: set[Connection] = set()
+        self._stopped = threading.Event()
+
+    def run(self) -> None:
+        """Serve until `stop`."""
+        self._listening.settimeout(LOOK_S)
+        while not self._stopped.is_set():
+            if not self._unproven.acquire(timeout=LOOK_S):
+                continue
+            try:
+                connected, peer = self._listening.accept()
+            except OSError:  # also the timeout
+                self._unproven.release()
+                continue
+            threading.Thread(target=self._welcome, args=(connected, str(peer[0])), daemon=True).start()
+        self._listening.close()
+        for connection in list(self._connections):
+            connection.kill()
+        self._hosted.close()
+
+    def stop(self) -> None:
+        """End all connections and processes."""
+        self._stopped.set()
+
+    def _welcome(self, connected: socket.socket, peer: str) -> None:
+        connection = Connection(connected)
+        self._connections.add(connection)
+        try:
+            try:
+                known = accepted(connection, self._token)
+            finally:
+                self._unproven.release()
+            if not known:
+                self._say(f"refused   {peer}: it does not know the token")
+            elif not self._room.acquire(timeout=ROOM_S):
+                limit = f"{counted(self._most, 'environment')}, its limit (--most)"
+                full = EnvironmentFailure(f"the server has {limit}, and none ended in {ROOM_S:g} s")
+                _send(connection, {"id": 0, "error": {**described(full), "ended": True}})
+            else:
+                try:
+                    self._serve(connection)
+                finally:
+                    self._room.release()
+        except (Ended, BrokenMessage, EOFError, NotSendable) as error:
+            if isinstance(error, BrokenMessage):
+                self._say(f"ended     {peer} sent {error}")
+        finally:
+            self._connections.discard(connection)
+            connection.close()
+
+    def _serve(self, connection: Connection) -> None:
+        """Answer the requests of a client, one after the other."""
+        try:
+            process = self._hosted.take()
+        except RlcoreError as error:
+            _send(connection, {"id": 0, "error": {**described(error), "ended": True}})
+            return
+        clean = False
+        try:
+            offered = {"environment": self._hosted.spec.id, "most": self._most}
+            _send(connection, {"id": 0, "value": {**process.greeting, **offered}})
+            receiver = Receiver()
+            clean = True
+            while True:
+                request = receiver.receive(connection.read_into)
+                clean = False
+                answer = self._answer(process, request)
+                clean = request["action"] == "close" and "value" in answer
+                _send(connection, answer)
+                if answer.get("error", {}).get("ended"):
+                    return
+        finally:
+            if clean and not self._stopped.is_set():
+                self._hosted.put_back(process)
+            else:
+                process.kill()
+
+    def _answer(self, process: RemoteObject, request: Any) -> dict[str, Any]:
+        """The answer of the environment's process."""
+        if not isinstance(request, dict) or not request.keys() >= {"id", "action", "with", "timeout_s"}:
+            raise BrokenMessage("something else than a request")
+        number, action, given, asked_s = (request[name] for name in ("id", "action", "with", "timeout_s"))
+        if action not in ("create", "ask", "close") or not isinstance(given, dict):
+            raise BrokenMessage(f"a request that is not served: {action!r:.80}")
+        if not isinstance(asked_s, (int, float)) or not asked_s > 0:
+            raise BrokenMessage(f"a time limit of {asked_s!r:.80}")
+        try:
+            if action == "create":
+                given = self._creation(given)
+            answer = process.answer(action, given, min(asked_s, self._timeout_s))
+        except RlcoreError as error:
+            return {"id": number, "error": {**described(error), "ended": not process.usable}}
+        return {**answer, "id": number}
+
+    def _creation(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The creation of the environment that is offered, with the options of a client."""
+        try:
+            values = given["arguments"]["$options"]["values"]
+        except (KeyError, TypeError):
+            raise BrokenMessage("a creation without options") from None
+        spec = self._hosted.spec
+        return {
+            "kind": spec.action,
+            "target": spec.target,
+            "arguments": self._hosted.arguments(self._validated(values)),
+        }
+
+
+def _send(connection: Connection, answer: Mapping[str, Any]) -> None:
+    try:
+        message = message_of(answer)
+    except NotSendable as error:
+        message = message_of({"id": answer["id"], "error": {"type": "TypeError", "text": str(error)}})
+    connection.write(message, time.monotonic() + SEND_S)
+
+
+__all__ = ["EnvironmentServer"]
