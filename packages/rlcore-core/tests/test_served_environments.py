@@ -158,7 +158,7 @@ def test_client_waits_for_a_place(start: Callable[..., Running], monkeypatch: py
     assert seen(last)[0] == "a"
     monkeypatch.setattr(server, "ROOM_S", 0.1)
     with pytest.raises(EnvironmentFailure, match=r"1 environment, its limit \(--most\)"):
-        running.client().make().reset(TASK, seed=1)
+        running.client(timeout_s=0.5).make().reset(TASK, seed=1)
 
 
 def test_other_servers_are_used_while_one_is_gone(start: Callable[..., Running]) -> None:

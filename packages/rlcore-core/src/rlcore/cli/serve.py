@@ -101,7 +101,9 @@ def environment(
         )
         address = f"{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
         say(f"serving   the environment {offered.id!r} on {address}, at most {most} at a time; Ctrl-C ends it")
-        say(f"use       rlcore run -p {plugin or 'PLUGIN'} environment.servers=[{address}]")
+        options = [f"-p {plugin}"] * (plugin is not None) + [f"-r {recipe}"] * (recipe is not None)
+        options += [f"-c {file}" for file in files]
+        say(f"use       rlcore run {' '.join(options)} environment.servers=[{address}]")
         if host not in ("127.0.0.1", "::1", "localhost"):
             say("warning   the connections are not encrypted: whoever sees them can read and change them")
         with stops_handled(lambda *_: server.stop(), [signal.Signals(number) for number in STOPS]):

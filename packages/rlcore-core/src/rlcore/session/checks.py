@@ -245,9 +245,10 @@ def _examined(
         return failure(key, f"{named} does not work {where}: {error}", fix)
     numpy = f"numpy {greeting['numpy']}" if greeting.get("numpy") else "without numpy"
     version, took = f"Python {greeting.get('python')}, {numpy}", time.monotonic() - started
+    where = f"in {place}"
     if environment.servers:
-        place, version = f"the server {place}", f"{version}, at most {greeting.get('most')} at a time"
-    return Finding(status="ok", text=f"{named} runs in {place} ({version}), imported in {took:.1f} s")
+        where, version = f"on the server {place}", f"{version}, at most {greeting.get('most')} at a time"
+    return Finding(status="ok", text=f"{named} runs {where} ({version}), imported in {took:.1f} s")
 
 
 def _tasks(run: RunSession, splits: Sequence[str]) -> Iterator[Finding]:

@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,7 @@ from rlcore.errors import EnvironmentFailure
 from rlcore.transport.chat import RemoteChat
 from rlcore.transport.environment import remote_control
 from rlcore.transport.interpreter import Interpreter
-from rlcore.transport.remote import RemoteObject
+from rlcore.transport.remote import NoPlace, RemoteObject
 from rlcore.transport.served import Servers
 
 if TYPE_CHECKING:
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 
     from rlcore.config.resolved import ResolvedEnvironment
     from rlcore.specs import EnvironmentSpec
+
+
+WAIT_S = 1.0
+"""Time after which a server is asked again for a place, in seconds."""
 
 
 class HostedEnvironments:
@@ -46,7 +51,7 @@ class HostedEnvironments:
     ) -> None:
         self._start, self.spec, self._timeout_s = start, spec, timeout_s
         self._arguments = self.arguments(options.model_dump(mode="json") if options is not None else None)
-        self._lock = threading.Lock()
+        self._freed = threading.Condition()
         self._idle: list[RemoteObject] = []
         self._closed = False
 
@@ -98,26 +103,36 @@ class HostedEnvironments:
         return taken.greeting
 
     def take(self) -> RemoteObject:
-        """A process that no other episode uses. Raises as ``start``."""
-        with self._lock:
-            while self._idle:
-                found = self._idle.pop()
-                if found.usable:
-                    return found
-                found.kill()
-        return self._start()
+        """A process that no other episode uses. Raises as ``start``, but waits for a place of a server."""
+        until = time.monotonic() + self._timeout_s
+        while True:
+            with self._freed:
+                while self._idle:
+                    found = self._idle.pop()
+                    if found.usable:
+                        return found
+                    found.kill()
+            try:
+                return self._start()
+            except NoPlace:
+                if time.monotonic() >= until:
+                    raise
+            with self._freed:
+                if not self._idle:
+                    self._freed.wait(timeout=WAIT_S)
 
-    def put_back(self, interpreter: RemoteObject) -> None:
+    def put_back(self, process: RemoteObject) -> None:
         """Keep a process, without an object, for a later episode."""
-        with self._lock:
-            if interpreter.usable and not self._closed:
-                self._idle.append(interpreter)
+        with self._freed:
+            if process.usable and not self._closed:
+                self._idle.append(process)
+                self._freed.notify()
                 return
-        interpreter.kill()
+        process.kill()
 
     def close(self) -> None:
         """End the processes. A second call does nothing."""
-        with self._lock:
+        with self._freed:
             self._closed, idle = True, self._idle
             self._idle = []
         for each in idle:

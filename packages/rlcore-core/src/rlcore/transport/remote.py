@@ -15,7 +15,12 @@ from rlcore.transport.inside.shared_arrays import SharedArrays
 from rlcore.transport.inside.stream import Receiver, message_of
 from rlcore.transport.inside.values import NotSendable
 
-RAISED = {"ToolFailure": ToolFailure, "SandboxFailure": SandboxFailure}
+
+class NoPlace(EnvironmentFailure):
+    """A server has as many environments as it may have."""
+
+
+RAISED = {"ToolFailure": ToolFailure, "SandboxFailure": SandboxFailure, "NoPlace": NoPlace}
 
 
 class Ended(Exception):
@@ -250,4 +255,4 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value
 
 
-__all__ = ["Channel", "Ended", "RemoteObject", "absolute", "raised"]
+__all__ = ["Channel", "Ended", "NoPlace", "RemoteObject", "absolute", "raised"]

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from rlcore.errors import EnvironmentFailure, UserError
 from rlcore.transport.network import connect, server_token
-from rlcore.transport.remote import RemoteObject
+from rlcore.transport.remote import NoPlace, RemoteObject
 
 GREETING_S = 60.0
 """Time for a server to start the process of an environment."""
@@ -69,20 +69,23 @@ class Servers:
         """A new connection.
 
         Raises:
+            NoPlace: no server has a place, but one may have it later.
             EnvironmentFailure: no server can be reached.
             UserError: see `ServedEnvironment`.
         """
         self._next = first = (self._next + 1) % len(self._addresses)
         turn = [*self._addresses[first:], *self._addresses[:first]]
-        now, reasons = time.monotonic(), []
+        now, reasons, full = time.monotonic(), list[str](), None
         # The others come last: they may be there again, and otherwise their reason is reported.
         for address in sorted(turn, key=lambda one: self._avoided.get(one, 0.0) > now):
             try:
                 return ServedEnvironment(address, self._environment)
+            except NoPlace as failure:
+                full = failure
             except EnvironmentFailure as failure:
                 reasons.append(str(failure))
                 self._avoided[address] = now + AVOIDED_S
-        raise EnvironmentFailure("; ".join(reasons))
+        raise full or EnvironmentFailure("; ".join(reasons))
 
 
 __all__ = ["ServedEnvironment", "Servers"]

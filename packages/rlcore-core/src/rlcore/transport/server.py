@@ -14,21 +14,21 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rlcore.console.wording import counted
-from rlcore.errors import EnvironmentFailure, RlcoreError
+from rlcore.errors import RlcoreError
 from rlcore.transport.hosting import HostedEnvironments
 from rlcore.transport.inside.failures import described
 from rlcore.transport.inside.messages import BrokenMessage
 from rlcore.transport.inside.stream import Receiver, message_of
 from rlcore.transport.inside.values import NotSendable
 from rlcore.transport.network import Connection, accepted
-from rlcore.transport.remote import Ended, RemoteObject
+from rlcore.transport.remote import Ended, NoPlace, RemoteObject
 
 LOOK_S = 0.2
 """Time between looks whether the server should stop."""
 SEND_S = 60.0
 """Time in which a client must read an answer."""
-ROOM_S = 30.0
-"""Time for which a client waits if the server has as many environments as it may have."""
+ROOM_S = 1.0
+"""Time for which a new client waits here for a place. It may try again, also elsewhere."""
 UNPROVEN = 32
 """Connections whose clients have not proved yet that they know the token. Others wait."""
 
@@ -97,8 +97,8 @@ class EnvironmentServer:
                 self._say(f"refused   {peer}: it does not know the token")
             elif not self._room.acquire(timeout=ROOM_S):
                 limit = f"{counted(self._most, 'environment')}, its limit (--most)"
-                full = EnvironmentFailure(f"the server has {limit}, and none ended in {ROOM_S:g} s")
-                _send(connection, {"id": 0, "error": {**described(full), "ended": True}})
+                full = described(NoPlace(f"the server has {limit}"))
+                _send(connection, {"id": 0, "error": {**full, "kind": "NoPlace", "ended": True}})
             else:
                 try:
                     self._serve(connection)
