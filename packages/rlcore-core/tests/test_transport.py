@@ -99,6 +99,11 @@ def test_plain_values_and_bytes_return_as_they_were(other: Interpreter, function
     assert other.call(f"{functions}:echo", value=value, timeout_s=30) == value
 
 
+def test_large_value_of_an_odd_length_returns(other: Interpreter, functions: Path) -> None:
+    value = b"x" * 100_001  # in shared memory, which is padded
+    assert other.call(f"{functions}:echo", value=value, timeout_s=30) == value
+
+
 def test_an_object_lives_from_call_to_call(other: Interpreter, functions: Path) -> None:
     other.create("object", f"{functions}:Counter", arguments={"start": 3}, timeout_s=30)
     assert [other.ask("add", timeout_s=30), other.ask("add", 5, timeout_s=30)] == [4, 9]

@@ -29,7 +29,7 @@ CHALLENGE = 32
 """Bytes of a challenge, and of a response."""
 HANDSHAKE_S = 10.0
 """Time for connection and handshake, in seconds."""
-SILENCE_S, PROBE_S, PROBES = 5, 2, 3
+SILENCE_S, PROBE_S, PROBES = 3, 2, 3
 """A silent connection is probed after this time, and is cut after this number of probes without an answer."""
 
 

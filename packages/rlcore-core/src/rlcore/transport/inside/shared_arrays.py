@@ -26,8 +26,10 @@ class SharedArrays:
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
 
-    def write(self, buffers: Iterable[tuple[int, Any]]) -> None:
-        """Write buffers at their offsets."""
+    def write(self, buffers: Iterable[tuple[int, Any]], size: int) -> None:
+        """Write buffers at their offsets. ``size`` includes the padding after the last one, which is not written."""
+        if os.fstat(self.descriptor).st_size < size:
+            os.ftruncate(self.descriptor, size)
         for offset, data in buffers:
             rest = memoryview(data)
             while len(rest):

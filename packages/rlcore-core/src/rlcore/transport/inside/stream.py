@@ -24,7 +24,7 @@ def message_of(value: Any, memory: SharedArrays | None = None) -> bytearray:
         raise NotSendable(f"the value has {parts.size} bytes of arrays, the limit is {MOST_SHARED}")
     try:
         if memory is not None and parts.size > MOST_INLINE:
-            memory.write(parts.buffers)
+            memory.write(parts.buffers, parts.size)
             return pack(tree, shared=parts.size)
         return pack(tree, parts.buffers, inline=parts.size)
     except ValueError as error:
