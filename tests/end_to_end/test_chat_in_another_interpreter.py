@@ -13,14 +13,14 @@ from rlcore.plugins.registry import Registry, any_options
 from rlcore.session.checks import check_run
 from rlcore.session.session import RunSession
 from rlcore.specs import EnvironmentSpec
-from rlcore.transport.hosting import HostedEnvironments
+from rlcore.transport.hosting import HostedEnvironments, interpreters
 
 FILE = talkers.__file__
 
 
 def hosted(target: str = "Guess", python: str = sys.executable) -> HostedEnvironments:
-    id = f"{FILE}:{target}"
-    return HostedEnvironments(python, {}, spec=EnvironmentSpec(id=id, target=id), options=any_options()(), timeout_s=30)
+    spec = EnvironmentSpec(id=f"{FILE}:{target}", target=f"{FILE}:{target}")
+    return HostedEnvironments(interpreters(spec, python), spec=spec, options=any_options()(), timeout_s=30)
 
 
 def values(**environment: object) -> dict[str, object]:

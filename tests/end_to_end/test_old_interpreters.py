@@ -14,7 +14,7 @@ from rlcore import Message, Task
 from rlcore.plugins.registry import any_options
 from rlcore.specs import EnvironmentSpec
 from rlcore.transport import Interpreter, control_environment
-from rlcore.transport.hosting import HostedEnvironments
+from rlcore.transport.hosting import HostedEnvironments, interpreters
 
 pytestmark = pytest.mark.long
 
@@ -52,7 +52,9 @@ def test_python_38_without_libraries_plays_a_chat(tmp_path: Path) -> None:
     python = interpreter(tmp_path / "older", "3.8")
     id = f"{talkers.__file__}:Guess"
     spec = EnvironmentSpec(id=id, target=id)
-    processes = HostedEnvironments(str(python), {}, spec=spec, options=any_options()(top=3), timeout_s=60)
+    processes = HostedEnvironments(
+        interpreters(spec, str(python)), spec=spec, options=any_options()(top=3), timeout_s=60
+    )
     episode = processes.make()
     first = episode.reset(Task(id="t", messages=(), fields={"kind": "old"}), seed=0)
     assert (first.messages[0].text, first.images) == ("t of old: sibling 0 below 3", (talkers.PICTURE,))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import gymnasium
@@ -15,7 +14,7 @@ from rlcore.errors import ConfigError, UserError
 from rlcore.plugins.registry import Registry
 from rlcore.session.plan import RunPlan
 from rlcore.specs import EnvironmentSpec
-from rlcore.transport.hosting import HostedEnvironments
+from rlcore.transport.hosting import HostedEnvironments, interpreters
 
 
 class Batched(gymnasium.Env[Any, Any]):
@@ -62,7 +61,7 @@ def test_id_of_gymnasium_is_made_in_another_interpreter(id: str) -> None:
     spec = Registry().spec("environment", id)
     assert isinstance(spec, EnvironmentSpec)
     options = ControlEnvironmentConfig(id=id, arguments={"max_episode_steps": 2}, reward_scale=0.5)
-    environment = HostedEnvironments(sys.executable, {}, spec=spec, options=options, timeout_s=60).make()
+    environment = HostedEnvironments(interpreters(spec), spec=spec, options=options, timeout_s=60).make()
     own = made(id, arguments={"max_episode_steps": 2}, reward_scale=0.5)
     assert np.array_equal(environment.reset(seed=1)[0], own.reset(seed=1)[0])
     action = np.zeros(1, np.float32)

@@ -93,7 +93,8 @@ def environment(
         os.environ[TOKEN] = secrets.token_urlsafe(GIVEN)
         say(f"token     export {TOKEN}={os.environ[TOKEN]}")
     token, timeout_s = server_token(), resolved.config.rollout.environment_timeout_s
-    hosted = HostedEnvironments(interpreters(spec, offered), spec=spec, options=offered.options, timeout_s=timeout_s)
+    start = interpreters(spec, offered.python, offered.variables)
+    hosted = HostedEnvironments(start, spec=spec, options=offered.options, timeout_s=timeout_s)
     hosted.examine()
     with _listening(host, port) as listening:
         server = EnvironmentServer(

@@ -225,7 +225,9 @@ class RunComponents:
             spec = self.registry.spec("environment", chosen.id)
             assert isinstance(spec, EnvironmentSpec)
             self._hosted[name] = HostedEnvironments(
-                Servers(chosen.servers, spec.id) if chosen.servers else interpreters(spec, chosen),
+                Servers(chosen.servers, spec.id)
+                if chosen.servers
+                else interpreters(spec, chosen.python, chosen.variables),
                 spec=spec,
                 options=chosen.options,
                 timeout_s=self.config.rollout.environment_timeout_s,

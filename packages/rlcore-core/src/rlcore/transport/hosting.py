@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     import gymnasium
     from pydantic import BaseModel
 
-    from rlcore.config.resolved import ResolvedEnvironment
     from rlcore.specs import EnvironmentSpec
 
 
@@ -139,10 +138,12 @@ class HostedEnvironments:
             each.close()
 
 
-def interpreters(spec: EnvironmentSpec, place: ResolvedEnvironment) -> Callable[[], RemoteObject]:
+def interpreters(
+    spec: EnvironmentSpec, python: str | None = None, variables: Mapping[str, str] | None = None
+) -> Callable[[], Interpreter]:
     """A function that starts the interpreter of an environment, by default this one, and can be pickled."""
-    python, packages = place.python or sys.executable, lent_packages(spec.target)
-    return partial(Interpreter, python, variables=dict(place.variables), packages=packages)
+    packages = lent_packages(spec.target)
+    return partial(Interpreter, python or sys.executable, variables=dict(variables or {}), packages=packages)
 
 
 def lent_packages(target: str) -> dict[str, Path]:
