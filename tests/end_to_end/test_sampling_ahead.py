@@ -42,8 +42,7 @@ def test_two_runs_are_equal(tmp_path: Path) -> None:
     assert "off-policy by one step" in done.stdout
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.long
 def test_default_recipe_learns(tmp_path: Path) -> None:
     done = rlcore_command([*RUN, "trainer.steps=20", "evaluation.every=20", "name=ahead"], tmp_path)
     assert done.returncode == 0, done.stderr

@@ -32,6 +32,7 @@ SECONDS = {
     "test_gui_real_steps.py": 130,
     "test_real_model_transfer.py": 130,
     "test_vllm_images.py": 130,
+    "test_sampling_ahead.py": 110,
     "test_phases_learn.py": 90,
     "test_gpu_page.py": 60,
     "test_sandbox_attacks.py": 90,
