@@ -65,6 +65,7 @@ class Running:
         self.server = EnvironmentServer(
             hosted,
             listening,
+            named="environment 'guess'",
             token=KNOWN,
             most=most,
             timeout_s=10,

@@ -98,7 +98,14 @@ def environment(
     hosted.examine()
     with _listening(host, port) as listening:
         server = EnvironmentServer(
-            hosted, listening, token=token, most=most, timeout_s=timeout_s, validated=validated, say=say
+            hosted,
+            listening,
+            named=registry.named("environment", offered.id),
+            token=token,
+            most=most,
+            timeout_s=timeout_s,
+            validated=validated,
+            say=say,
         )
         address = f"{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
         say(f"serving   the environment {offered.id!r} on {address}, at most {most} at a time; Ctrl-C ends it")

@@ -245,7 +245,9 @@ def _examined(
         return failure(key, f"{named} does not work {where}: {error}", fix)
     numpy = f"numpy {greeting['numpy']}" if greeting.get("numpy") else "without numpy"
     version, took = f"Python {greeting.get('python')}, {numpy}", time.monotonic() - started
-    where = f"in {place}"
+    where, here = f"in {place}", run.registry.named("environment", environment.id)
+    if environment.servers and greeting.get("named") != here:
+        return warning(f"the server {place} offers the {greeting.get('named')}, but this machine has the {here}", key)
     if environment.servers:
         where, version = f"on the server {place}", f"{version}, at most {greeting.get('most')} at a time"
     return Finding(status="ok", text=f"{named} runs {where} ({version}), imported in {took:.1f} s")

@@ -38,6 +38,7 @@ class EnvironmentServer:
 
     Args:
         hosted: creates the environments in processes of this machine
+        named: the environment with its plugin and its version
         listening: a socket that listens
         token: what clients must know
         most: environments at a time
@@ -51,13 +52,14 @@ class EnvironmentServer:
         hosted: HostedEnvironments,
         listening: socket.socket,
         *,
+        named: str,
         token: str,
         most: int,
         timeout_s: float,
         validated: Callable[[Any], Mapping[str, Any] | None],
         say: Callable[[str], None],
     ) -> None:
-        self._hosted, self._listening, self._token = hosted, listening, token
+        self._hosted, self._listening, self._named, self._token = hosted, listening, named, token
         self._most, self._timeout_s, self._validated, self._say = most, timeout_s, validated, say
         self._room = threading.BoundedSemaphore(most)
         self._unproven = threading.BoundedSemaphore(UNPROVEN)
@@ -120,7 +122,7 @@ class EnvironmentServer:
             return
         clean = False
         try:
-            offered = {"environment": self._hosted.spec.id, "most": self._most}
+            offered = {"environment": self._hosted.spec.id, "named": self._named, "most": self._most}
             _send(connection, {"id": 0, "value": {**process.greeting, **offered}})
             receiver = Receiver()
             clean = True
