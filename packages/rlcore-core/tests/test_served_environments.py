@@ -21,7 +21,8 @@ from rlcore.specs import EnvironmentSpec
 from rlcore.transport import Interpreter, network, server
 from rlcore.transport.hosting import HostedEnvironments
 from rlcore.transport.inside.messages import HEADER, MAGIC, VERSION, pack
-from rlcore.transport.network import HELLO, TOKEN, connect
+from rlcore.transport.network import HELLO, TOKEN, Connection, accepted, connect
+from rlcore.transport.remote import Ended
 from rlcore.transport.served import ServedEnvironment, Servers
 from rlcore.transport.server import EnvironmentServer
 from rlcore.types import Message, Task
@@ -61,9 +62,10 @@ class Running:
         listening = socket.create_server(("127.0.0.1", port))
         self.port: int = listening.getsockname()[1]
         self.address = f"127.0.0.1:{self.port}"
-        hosted = HostedEnvironments(partial(Interpreter, sys.executable), spec=self.spec, options=None, timeout_s=10)
+        start = partial(Interpreter, sys.executable)
+        self.hosted = HostedEnvironments(start, spec=self.spec, options=None, timeout_s=10)
         self.server = EnvironmentServer(
-            hosted,
+            self.hosted,
             listening,
             named="environment 'guess'",
             token=KNOWN,
@@ -102,6 +104,13 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Running]]:
         yield started
 
 
+def wait_until(holds: Callable[[], bool]) -> None:
+    until = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
 def seen(episode: Any) -> list[str]:
     """What the environment says of the task: its id, the seed, the bytes of its images and the process."""
     words: list[str] = episode.reset(TASK, seed=7).messages[0].text.split()
@@ -109,7 +118,8 @@ def seen(episode: Any) -> list[str]:
 
 
 def test_episodes_run_on_the_server_and_later_ones_reuse_its_process(start: Callable[..., Running]) -> None:
-    client = start().client()
+    running = start()
+    client = running.client()
     first = client.make()
     assert seen(first)[:3] == ["a", "7", "200000"]
     step = first.step(Message(role="assistant", content="3"))
@@ -117,6 +127,7 @@ def test_episodes_run_on_the_server_and_later_ones_reuse_its_process(start: Call
     other = client.make()
     assert seen(other)[3] != (process := seen(first)[3])
     first.close()
+    wait_until(lambda: bool(running.hosted._idle))
     later = client.make()
     assert seen(later)[3] == process
     for one in (other, later):
@@ -178,19 +189,120 @@ def test_other_servers_are_used_while_one_is_gone(start: Callable[..., Running])
     assert [seen(client.make())[0] for _ in range(3)] == ["a"] * 3
     other.stop()
     with pytest.raises(EnvironmentFailure, match="cannot be reached: Connection refused"):
-        client.make().reset(TASK, seed=1)
+        one.client(other, timeout_s=0.5).make().reset(TASK, seed=1)
 
 
-def test_idle_connections_to_a_server_that_was_restarted_are_replaced(start: Callable[..., Running]) -> None:
+def test_client_waits_for_the_restart_of_its_only_server(start: Callable[..., Running]) -> None:
     running = start()
     client = running.client()
     episode = client.make()
     seen(episode)
     episode.close()
     running.stop()
-    again = start(port=running.port)
-    assert again.address == running.address
+    threading.Timer(1.0, partial(start, port=running.port)).start()
     assert seen(client.make())[0] == "a"
+
+
+@pytest.fixture
+def answering() -> Iterator[Callable[[Callable[[socket.socket], object]], str]]:
+    """Starts a server that does what a function says with each connection, and returns its address."""
+    with ExitStack() as stack:
+
+        def started(act: Callable[[socket.socket], object]) -> str:
+            listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+
+            def run() -> None:
+                with suppress(OSError):
+                    while True:
+                        with listening.accept()[0] as connected, suppress(OSError, Ended):
+                            act(connected)
+
+            threading.Thread(target=run, daemon=True).start()
+            return f"127.0.0.1:{listening.getsockname()[1]}"
+
+        yield started
+
+
+def test_tunnel_to_nothing_cannot_be_reached(start: Callable[..., Running], answering: Any) -> None:
+    dead = answering(lambda connected: None)
+    servers = Servers([dead, start().address], "guess")
+    for _ in range(4):
+        servers().close()
+    with pytest.raises(EnvironmentFailure, match="cannot be reached: it closed the connection"):
+        ServedEnvironment(dead, "guess")
+
+
+def test_server_that_does_not_answer_is_left_out_afterwards(
+    start: Callable[..., Running], answering: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(network, "HANDSHAKE_S", 0.3)
+    asked: list[int] = []
+    silent = answering(lambda connected: (asked.append(1), connected.recv(1)))
+    servers = Servers([silent, start().address], "guess")
+    for _ in range(6):
+        servers().close()
+    assert len(asked) == 1
+
+
+def test_server_of_another_environment_does_not_stop_the_others(start: Callable[..., Running]) -> None:
+    running = start()
+    servers = Servers([running.address, running.address], "other")
+    with pytest.raises(UserError, match="a server of the environment 'other'"):
+        servers()
+
+
+HOSTILE = {
+    "array as id": {"id": b"0", "value": {}},
+    "list": [1],
+    "greeting": {"id": 0, "value": [1]},
+    "environment": {"id": 0, "value": {"environment": b"guess"}},
+    "error": {"id": 0, "error": {"kind": b"x", "type": [1], "text": {"a": 1}, "ended": b"", "trace": b"1", "place": 2}},
+    "both": {"id": 0, "value": {}, "error": {}},
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_greeting_of_another_form_is_an_error(answering: Any, name: str) -> None:
+    def act(connected: socket.socket) -> None:
+        connection = Connection(connected)
+        assert accepted(connection, KNOWN)
+        server._send(connection, HOSTILE[name])  # type: ignore[arg-type]
+
+    with pytest.raises((EnvironmentFailure, UserError)):
+        ServedEnvironment(answering(act), "guess")
+
+
+def test_texts_of_a_server_are_shortened(answering: Any) -> None:
+    def act(connected: socket.socket) -> None:
+        connection = Connection(connected)
+        assert accepted(connection, KNOWN)
+        greeting = {"environment": "guess", "python": "3" * 10**6, "most": 10**300}
+        server._send(connection, {"id": 0, "value": greeting})
+        connected.recv(1)
+
+    with ServedEnvironment(answering(act), "guess") as served:
+        assert len(served.greeting["python"]) < 10_000
+        assert served.greeting["most"] is None
+
+
+def test_place_of_a_client_that_disconnects_in_a_call_is_free_at_once(start: Callable[..., Running]) -> None:
+    running = start(most=1)
+    first = running.client()
+    episode = first.make()
+    seen(episode)
+    caller = threading.Thread(target=lambda: suppressed(episode, "hang"), daemon=True)
+    caller.start()
+    time.sleep(0.3)
+    episode.close()  # a call that another thread waits for is ended
+    began = time.monotonic()
+    assert seen(running.client().make())[0] == "a"
+    assert time.monotonic() - began < 5
+    caller.join()
+
+
+def suppressed(episode: Any, word: str) -> None:
+    with suppress(EnvironmentFailure):
+        episode.step(Message(role="assistant", content=word))
 
 
 def test_capacity_is_that_of_the_servers_that_can_be_reached(start: Callable[..., Running]) -> None:
@@ -200,9 +312,10 @@ def test_capacity_is_that_of_the_servers_that_can_be_reached(start: Callable[...
     assert one.client(other).capacity == 3
 
 
-@pytest.mark.parametrize(
-    ("value", "reason"), [("another token of 20", "refused"), ("short", "5 characters"), ("", "not")]
-)
+TOKENS = {"another token of 20": "refused", "\udcff" * 20: "refused", "short": "5 characters", "": "not"}
+
+
+@pytest.mark.parametrize(("value", "reason"), TOKENS.items(), ids=["other", "bytes", "short", "none"])
 def test_token_is_needed(
     start: Callable[..., Running], monkeypatch: pytest.MonkeyPatch, value: str, reason: str
 ) -> None:
@@ -269,6 +382,8 @@ BROKEN = {
     "prepare": bytes(pack({**REQUEST, "action": "prepare", "with": {"paths": ["/tmp"], "packages": {}}})),
     "time": bytes(pack({**REQUEST, "timeout_s": -1})),
     "nan": bytes(pack({**REQUEST, "timeout_s": "nan"})),
+    "array": bytes(pack({**REQUEST, "action": {"$": "bytes", "at": 0, "size": 0}})),
+    "name": bytes(pack({**REQUEST, "with": {"name": {"$": "bytes", "at": 0, "size": 0}}})),
     "target": bytes(pack({**REQUEST, "action": "create", "with": {"target": "os:getpid", "arguments": {}}})),
     "random": struct.pack("!20s", secrets.token_bytes(20)) * 40,
 }
@@ -278,7 +393,7 @@ BROKEN = {
 def test_server_survives_a_client_that_breaks_the_protocol(start: Callable[..., Running], name: str) -> None:
     running = start(most=1)
     connection = connect(running.address, KNOWN)
-    with suppress(network.Ended):
+    with suppress(Ended):
         connection.write(BROKEN[name], time.monotonic() + 5)
         data = memoryview(bytearray(10_000))
         until = time.monotonic() + 20

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,8 @@ import pytest
 from rlcore.errors import EnvironmentFailure, ToolFailure, UserError
 from rlcore.transport import Interpreter
 from rlcore.transport.inside import messages
+from rlcore.transport.inside.messages import BrokenMessage
+from rlcore.transport.inside.stream import Receiver
 from rlcore.transport.inside.values import NotSendable, Parts, decode, encode
 from rlcore.transport.variables import variables_for_child
 
@@ -102,6 +105,30 @@ def test_plain_values_and_bytes_return_as_they_were(other: Interpreter, function
 def test_large_value_of_an_odd_length_returns(other: Interpreter, functions: Path) -> None:
     value = b"x" * 100_001  # in shared memory, which is padded
     assert other.call(f"{functions}:echo", value=value, timeout_s=30) == value
+
+
+def test_parts_of_a_message_do_not_overlap() -> None:
+    once = {"$": "bytes", "at": 0, "size": 16}
+    with pytest.raises(BrokenMessage, match="after byte 16"):
+        decode([once, once], bytes(16))
+
+
+def test_memory_grows_with_what_arrives() -> None:
+    header = messages.HEADER.pack(messages.MAGIC, messages.VERSION, 16, messages.MOST_SHARED, 0)
+
+    def read_into(buffer: memoryview) -> int:
+        if header not in sent:
+            sent.append(header)
+            buffer[: len(header)] = header
+            return len(header)
+        raise EOFError
+
+    sent: list[bytes] = []
+    tracemalloc.start()
+    with pytest.raises(EOFError):
+        Receiver().receive(read_into)
+    assert tracemalloc.get_traced_memory()[1] < 2**24
+    tracemalloc.stop()
 
 
 def test_an_object_lives_from_call_to_call(other: Interpreter, functions: Path) -> None:

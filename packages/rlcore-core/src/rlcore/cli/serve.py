@@ -107,11 +107,12 @@ def environment(
             validated=validated,
             say=say,
         )
-        address = f"{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
+        port = listening.getsockname()[1]
+        address, quoted = (f"[{host}]:{port}", f"'[{host}]:{port}'") if ":" in host else (f"{host}:{port}",) * 2
         say(f"serving   the environment {offered.id!r} on {address}, at most {most} at a time; Ctrl-C ends it")
         options = [f"-p {plugin}"] * (plugin is not None) + [f"-r {recipe}"] * (recipe is not None)
         options += [f"-c {file}" for file in files]
-        say(f"use       rlcore run {' '.join(options)} environment.servers=[{address}]")
+        say(f"use       rlcore run {' '.join(options)} environment.servers=[{quoted}]")
         if host not in ("127.0.0.1", "::1", "localhost"):
             say("warning   the connections are not encrypted: whoever sees them can read and change them")
         with stops_handled(lambda *_: server.stop(), [signal.Signals(number) for number in STOPS]):

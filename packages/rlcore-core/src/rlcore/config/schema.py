@@ -26,7 +26,8 @@ _LIMITS = SandboxLimits()
 
 
 def _address(text: str) -> str:
-    if not re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^\s\[\]:/@]+):[0-9]{1,5}", text):
+    found = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^\s\[\]:/@]+):([0-9]{1,5})", text)
+    if found is None or not 0 < int(found[2]) < 2**16:
         raise ValueError("needs HOST:PORT")
     return text
 

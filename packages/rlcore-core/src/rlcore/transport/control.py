@@ -11,6 +11,9 @@ from rlcore.errors import EnvironmentFailure
 from rlcore.transport.remote import RemoteObject
 from rlcore.transport.spaces import flaw_in, space_of
 
+DAMAGED = (TypeError, ValueError, LookupError, AttributeError, OverflowError, MemoryError)
+"""Errors in values of another form than expected."""
+
 
 class RemoteControl(gymnasium.Env[Any, Any]):
     """As `rlcore.transport.control_environment`.
@@ -29,12 +32,15 @@ class RemoteControl(gymnasium.Env[Any, Any]):
         self.timeout_s = timeout_s
         self._interpreter: RemoteObject | None = None
         self._needs_reset = False
-        description = self._create()
-        self.observation_space = space_of(description["observation_space"], "the observation space")
-        self.action_space = space_of(description["action_space"], "the action space")
-        self.metadata = dict(description["metadata"])
-        self.render_mode = description["render_mode"]
-        self.max_episode_steps = description["max_episode_steps"]
+        try:
+            description = self._create()
+            self.observation_space = space_of(description["observation_space"], "the observation space")
+            self.action_space = space_of(description["action_space"], "the action space")
+            self.metadata = dict(description["metadata"])
+            self.render_mode = description["render_mode"]
+            self.max_episode_steps = description["max_episode_steps"]
+        except DAMAGED as error:
+            raise self._broken("the creation", f"a damaged description: {error}") from None
 
     def _create(self) -> Mapping[str, Any]:
         interpreter = self._start()
@@ -77,7 +83,10 @@ class RemoteControl(gymnasium.Env[Any, Any]):
             raise self._broken("step", "something else than (observation, reward, terminated, truncated, info)")
         self._check("step", found[0])
         observation, reward, terminated, truncated, info = found
-        return observation, float(reward), terminated, truncated, info
+        try:
+            return observation, float(reward), terminated, truncated, info
+        except OverflowError:
+            raise self._broken("step", "a reward that is too large") from None
 
     def render(self) -> Any:
         """The picture or text of the environment's render mode."""
@@ -102,7 +111,11 @@ class RemoteControl(gymnasium.Env[Any, Any]):
             raise
 
     def _check(self, name: str, observation: Any) -> None:
-        if flaw := flaw_in(observation, self.observation_space, "the observation"):
+        try:
+            flaw = flaw_in(observation, self.observation_space, "the observation")
+        except DAMAGED as error:
+            flaw = f"a damaged observation: {error}"
+        if flaw:
             self._needs_reset = True
             raise EnvironmentFailure(f"{name} of {self._target}: {flaw}")
 

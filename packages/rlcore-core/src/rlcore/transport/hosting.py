@@ -16,7 +16,7 @@ from rlcore.errors import EnvironmentFailure
 from rlcore.transport.chat import RemoteChat
 from rlcore.transport.environment import remote_control
 from rlcore.transport.interpreter import Interpreter
-from rlcore.transport.remote import NoPlace, RemoteObject
+from rlcore.transport.remote import NoPlace, RemoteObject, Unavailable
 from rlcore.transport.served import Servers
 
 if TYPE_CHECKING:
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from rlcore.specs import EnvironmentSpec
 
 
-WAIT_S = 1.0
-"""Time after which a server is asked again for a place, in seconds."""
+WAIT_S = 0.5
+"""Time after which a server is asked again, in seconds."""
 
 
 class HostedEnvironments:
-    """Creates environments elsewhere, and keeps the processes or connections of ended episodes for later ones.
+    """Creates environments elsewhere, and keeps the processes of ended episodes for later ones.
 
     Args:
         start: starts a process, or connects to one. It can be pickled
@@ -50,7 +50,7 @@ class HostedEnvironments:
     ) -> None:
         self._start, self.spec, self._timeout_s = start, spec, timeout_s
         self._arguments = self.arguments(options.model_dump(mode="json") if options is not None else None)
-        self._freed = threading.Condition()
+        self._lock = threading.Lock()
         self._idle: list[RemoteObject] = []
         self._closed = False
 
@@ -86,7 +86,7 @@ class HostedEnvironments:
             UserError: there is no such interpreter, or the server is another one.
             EnvironmentFailure: it does not work, or cannot create the environment.
         """
-        taken = self.take() if start is None else start()
+        taken = self.take() if start is None else self._started(start, NoPlace)
         try:
             kind, target = self.spec.action, self.spec.target
             taken.create(kind, target, timeout_s=self._timeout_s, arguments=self._arguments)
@@ -102,36 +102,39 @@ class HostedEnvironments:
         return taken.greeting
 
     def take(self) -> RemoteObject:
-        """A process that no other episode uses. Raises as ``start``, but waits for a place of a server."""
+        """A process that no other episode uses. Raises as ``start``, but waits for a server."""
+        with self._lock:
+            while self._idle:
+                found = self._idle.pop()
+                if found.usable:
+                    return found
+                found.kill()
+        return self._started(self._start, Unavailable)
+
+    def _started(self, start: Callable[[], RemoteObject], waits_for: type[Unavailable]) -> RemoteObject:
         until = time.monotonic() + self._timeout_s
         while True:
-            with self._freed:
-                while self._idle:
-                    found = self._idle.pop()
-                    if found.usable:
-                        return found
-                    found.kill()
             try:
-                return self._start()
-            except NoPlace:
-                if time.monotonic() >= until:
+                return start()
+            except waits_for:
+                if self._closed or time.monotonic() >= until:
                     raise
-            with self._freed:
-                if not self._idle:
-                    self._freed.wait(timeout=WAIT_S)
+                time.sleep(WAIT_S)
 
     def put_back(self, process: RemoteObject) -> None:
-        """Keep a process, without an object, for a later episode."""
-        with self._freed:
+        """Keep a process, without an object, for a later episode. A server keeps its own, for any run."""
+        if isinstance(self._start, Servers):
+            process.close()
+            return
+        with self._lock:
             if process.usable and not self._closed:
                 self._idle.append(process)
-                self._freed.notify()
                 return
         process.kill()
 
     def close(self) -> None:
         """End the processes. A second call does nothing."""
-        with self._freed:
+        with self._lock:
             self._closed, idle = True, self._idle
             self._idle = []
         for each in idle:

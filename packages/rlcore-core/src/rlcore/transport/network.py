@@ -29,6 +29,10 @@ CHALLENGE = 32
 """Bytes of a challenge, and of a response."""
 HANDSHAKE_S = 10.0
 """Time for connection and handshake, in seconds."""
+RDHUP = getattr(select, "POLLRDHUP", select.POLLHUP)
+"""An event of ``poll``. Systems without it notice the end of a connection when they read."""
+PROOF_S = 3.0
+"""Time in which a client must prove that it knows the token: whoever does not know it must not hold a place long."""
 SILENCE_S, PROBE_S, PROBES = 3, 2, 3
 """A silent connection is probed after this time, and is cut after this number of probes without an answer."""
 
@@ -128,6 +132,12 @@ class Connection:
             raise Ended("closed the connection")
         return True
 
+    def closed_by_other(self) -> bool:
+        """Whether the other side has closed the connection, also if it sent something before."""
+        poll = select.poll()
+        poll.register(self._socket, RDHUP)
+        return bool(poll.poll(0))
+
     def _wait(self, event: int, deadline: float | None) -> None:
         poll = select.poll()
         poll.register(self._socket, event)
@@ -162,9 +172,10 @@ def connect(address: str, token: str) -> Connection:
     host, _, port = address.rpartition(":")
     try:
         connection = Connection(socket.create_connection((host.strip("[]"), int(port)), timeout=HANDSHAKE_S))
-    except (OSError, OverflowError) as error:  # a port above 65535
+    except (OSError, ValueError) as error:  # also a name that is no host
         reason = getattr(error, "strerror", None) or error
         raise EnvironmentFailure(f"{named} cannot be reached: {reason}") from None
+    told = False
     try:
         hello = connection.read(len(HELLO) + CHALLENGE, deadline)
         if not hello.startswith(HELLO):
@@ -173,11 +184,14 @@ def connect(address: str, token: str) -> Connection:
             raise UserError("expected a server of environments", found=repr(hello[:16]), where=address, fix=fix)
         theirs, ours = hello[len(HELLO) :], secrets.token_bytes(CHALLENGE)
         connection.write(ours + _response(token, b"client", theirs, ours), deadline)
+        told = True
         proof = connection.read(CHALLENGE, deadline)
     except Ended as ended:
         connection.close()
         if ended.late:
             raise EnvironmentFailure(f"{named} did not answer within {HANDSHAKE_S:g} s") from None
+        if not told:  # as a tunnel does whose other end nobody listens at
+            raise EnvironmentFailure(f"{named} cannot be reached: it {ended}") from None
         raise _other_token(address) from None
     if not hmac.compare_digest(proof, _response(token, b"server", theirs, ours)):
         connection.close()
@@ -186,22 +200,23 @@ def connect(address: str, token: str) -> Connection:
 
 
 def accepted(connection: Connection, token: str) -> bool:
-    """Whether the client of a new connection knows the token, which this side then proves, too."""
-    deadline, ours = time.monotonic() + HANDSHAKE_S, secrets.token_bytes(CHALLENGE)
-    try:
-        connection.write(HELLO + ours, deadline)
-        answer = connection.read(2 * CHALLENGE, deadline)
-        theirs, proof = answer[:CHALLENGE], answer[CHALLENGE:]
-        if not hmac.compare_digest(proof, _response(token, b"client", ours, theirs)):
-            return False
-        connection.write(_response(token, b"server", ours, theirs), deadline)
-    except Ended:
+    """Whether the client of a new connection knows the token, which this side then proves, too.
+
+    Raises:
+        Ended: it does not answer.
+    """
+    deadline, ours = time.monotonic() + PROOF_S, secrets.token_bytes(CHALLENGE)
+    connection.write(HELLO + ours, deadline)
+    answer = connection.read(2 * CHALLENGE, deadline)
+    theirs, proof = answer[:CHALLENGE], answer[CHALLENGE:]
+    if not hmac.compare_digest(proof, _response(token, b"client", ours, theirs)):
         return False
+    connection.write(_response(token, b"server", ours, theirs), deadline)
     return True
 
 
 def _response(token: str, side: bytes, of_server: bytes, of_client: bytes) -> bytes:
-    return hmac.digest(token.encode(), side + of_server + of_client, "sha256")
+    return hmac.digest(os.fsencode(token), side + of_server + of_client, "sha256")
 
 
 def _other_token(address: str) -> UserError:

@@ -16,8 +16,16 @@ from rlcore.transport.inside.stream import Receiver, message_of
 from rlcore.transport.inside.values import NotSendable
 
 
-class NoPlace(EnvironmentFailure):
+class Unavailable(EnvironmentFailure):
+    """No server can be used, but one may be later."""
+
+
+class NoPlace(Unavailable):
     """A server has as many environments as it may have."""
+
+
+LONGEST = 4000
+"""Characters of a text of the other side that are kept."""
 
 
 RAISED = {"ToolFailure": ToolFailure, "SandboxFailure": SandboxFailure, "NoPlace": NoPlace}
@@ -125,6 +133,8 @@ class RemoteObject:
     def release(self, *, timeout_s: float) -> None:
         """Close the object, and keep the connection for another one. Raises as `create`."""
         self.request("close", {}, timeout_s)
+        if self._channel.memory is not None:
+            self._channel.memory.clear()
 
     def close(self) -> None:
         """End the connection. A second call does nothing."""
@@ -195,17 +205,20 @@ class RemoteObject:
             self.kill()
             raise raised(what, answer["error"])
         try:
-            return _mapping(answer["value"])
+            found = _mapping(answer["value"])
         except BrokenMessage as broken:
             raise self._failed(broken, what, timeout_s) from None
+        return {str(name): _plain(value) for name, value in found.items()}
 
     def _received(self, number: int, deadline: float, timeout_s: float, what: str) -> Mapping[str, Any]:
         try:
             answer = _mapping(self._receiver.receive(lambda buffer: self._channel.read_into(buffer, deadline)))
-            if answer.get("id") != number or not answer.keys() <= {"id", "value", "error"} or len(answer) != 2:
+            known = answer.keys() in ({"id", "value"}, {"id", "error"})
+            if not known or type(answer["id"]) is not int or answer["id"] != number:
                 raise BrokenMessage("an answer that does not belong to the request")
             if "error" in answer:
-                _mapping(answer["error"])
+                error = _mapping(answer["error"])
+                answer = {**answer, "error": {str(name): _plain(value) for name, value in error.items()}}
         except (Ended, BrokenMessage, EOFError) as broken:
             raise self._failed(broken, what, timeout_s) from None
         self._answered = True
@@ -249,10 +262,17 @@ def _what(action: str, given: Mapping[str, Any]) -> str:
     return str(given.get("name") or given.get("target") or action)
 
 
+def _plain(value: Any) -> Any:
+    """A text of bounded length, a small integer or a boolean; None for everything else."""
+    if isinstance(value, str):
+        return value[:LONGEST]
+    return value if type(value) in (bool, int) and abs(value) < 2**31 else None
+
+
 def _mapping(value: Any) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise BrokenMessage(f"a {type(value).__name__} in place of an object")
     return value
 
 
-__all__ = ["Channel", "Ended", "NoPlace", "RemoteObject", "absolute", "raised"]
+__all__ = ["Channel", "Ended", "NoPlace", "RemoteObject", "Unavailable", "absolute", "raised"]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 
-from rlcore.errors import EnvironmentFailure, UserError
+from rlcore.errors import EnvironmentFailure, RlcoreError, UserError
 from rlcore.transport.network import connect, server_token
-from rlcore.transport.remote import NoPlace, RemoteObject
+from rlcore.transport.remote import NoPlace, RemoteObject, Unavailable
 
 GREETING_S = 60.0
 """Time for a server to start the process of an environment."""
@@ -60,9 +59,14 @@ class Servers:
         """The number of environments that the servers run at a time; those that cannot be reached are left out."""
         found = 0
         for address in self._addresses:
-            with suppress(EnvironmentFailure), ServedEnvironment(address, self._environment) as served:
-                most = served.greeting.get("most")
-                found += most if isinstance(most, int) else 0
+            try:
+                with ServedEnvironment(address, self._environment) as served:
+                    most = served.greeting.get("most")
+                    found += max(1, most) if type(most) is int else 1
+            except NoPlace:
+                found += 1  # at least
+            except RlcoreError:
+                continue
         return max(1, found)
 
     def __call__(self) -> RemoteObject:
@@ -70,22 +74,27 @@ class Servers:
 
         Raises:
             NoPlace: no server has a place, but one may have it later.
-            EnvironmentFailure: no server can be reached.
-            UserError: see `ServedEnvironment`.
+            Unavailable: no server can be reached.
+            UserError: all servers refuse; see `ServedEnvironment`.
         """
         self._next = first = (self._next + 1) % len(self._addresses)
         turn = [*self._addresses[first:], *self._addresses[:first]]
-        now, reasons, full = time.monotonic(), list[str](), None
+        now, failures = time.monotonic(), list[RlcoreError]()
         # The others come last: they may be there again, and otherwise their reason is reported.
         for address in sorted(turn, key=lambda one: self._avoided.get(one, 0.0) > now):
             try:
                 return ServedEnvironment(address, self._environment)
             except NoPlace as failure:
-                full = failure
-            except EnvironmentFailure as failure:
-                reasons.append(str(failure))
-                self._avoided[address] = now + AVOIDED_S
-        raise full or EnvironmentFailure("; ".join(reasons))
+                failures.append(failure)
+            except (EnvironmentFailure, UserError) as failure:
+                failures.append(failure)
+                self._avoided[address] = time.monotonic() + AVOIDED_S
+        for one in failures:
+            if isinstance(one, NoPlace):
+                raise one
+        if all(isinstance(one, UserError) for one in failures):
+            raise failures[0]
+        raise Unavailable("; ".join(map(str, failures)))
 
 
 __all__ = ["ServedEnvironment", "Servers"]

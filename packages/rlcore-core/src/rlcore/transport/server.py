@@ -26,10 +26,12 @@ from rlcore.transport.remote import Ended, NoPlace, RemoteObject
 LOOK_S = 0.2
 """Time between looks whether the server should stop."""
 SEND_S = 60.0
-"""Time in which a client must read an answer."""
+"""Time in which a client must read an answer, or send the rest of a request."""
+PAUSE_S = 5.0
+"""Time before the next connection is accepted after one could not be."""
 ROOM_S = 1.0
 """Time for which a new client waits here for a place. It may try again, also elsewhere."""
-UNPROVEN = 32
+UNPROVEN = 128
 """Connections whose clients have not proved yet that they know the token. Others wait."""
 
 
@@ -74,8 +76,11 @@ class EnvironmentServer:
                 continue
             try:
                 connected, peer = self._listening.accept()
-            except OSError:  # also the timeout
+            except OSError as error:
                 self._unproven.release()
+                if not isinstance(error, TimeoutError):  # such as too many open files
+                    self._say(f"warning   no connection can be accepted: {error.strerror or error}")
+                    self._stopped.wait(PAUSE_S)
                 continue
             threading.Thread(target=self._welcome, args=(connected, str(peer[0])), daemon=True).start()
         self._listening.close()
@@ -106,9 +111,10 @@ class EnvironmentServer:
                     self._serve(connection)
                 finally:
                     self._room.release()
-        except (Ended, BrokenMessage, EOFError, NotSendable) as error:
-            if isinstance(error, BrokenMessage):
-                self._say(f"ended     {peer} sent {error}")
+        except Ended:
+            pass
+        except Exception as error:  # the boundary to a client, of which nothing is known
+            self._say(f"ended     {peer} sent {error if isinstance(error, BrokenMessage) else repr(error)[:200]}")
         finally:
             self._connections.discard(connection)
             connection.close()
@@ -120,21 +126,25 @@ class EnvironmentServer:
         except RlcoreError as error:
             _send(connection, {"id": 0, "error": {**described(error), "ended": True}})
             return
-        clean = False
+        clean, busy, done = False, threading.Event(), threading.Event()
+        threading.Thread(target=_watch, args=(connection, process, busy, done), daemon=True).start()
         try:
             offered = {"environment": self._hosted.spec.id, "named": self._named, "most": self._most}
             _send(connection, {"id": 0, "value": {**process.greeting, **offered}})
             receiver = Receiver()
             clean = True
             while True:
-                request = receiver.receive(connection.read_into)
+                request = receiver.receive(_whole_message(connection))
                 clean = False
+                busy.set()
                 answer = self._answer(process, request)
+                busy.clear()
                 clean = request["action"] == "close" and "value" in answer
                 _send(connection, answer)
                 if answer.get("error", {}).get("ended"):
                     return
         finally:
+            done.set()
             if clean and not self._stopped.is_set():
                 self._hosted.put_back(process)
             else:
@@ -145,9 +155,10 @@ class EnvironmentServer:
         if not isinstance(request, dict) or not request.keys() >= {"id", "action", "with", "timeout_s"}:
             raise BrokenMessage("something else than a request")
         number, action, given, asked_s = (request[name] for name in ("id", "action", "with", "timeout_s"))
-        if action not in ("create", "ask", "close") or not isinstance(given, dict):
+        names = [given.get(name) for name in ("name", "target") if name in given] if isinstance(given, dict) else [None]
+        if not all(isinstance(text, str) for text in (action, *names)) or action not in ("create", "ask", "close"):
             raise BrokenMessage(f"a request that is not served: {action!r:.80}")
-        if not isinstance(asked_s, (int, float)) or not asked_s > 0:
+        if type(asked_s) not in (int, float) or not asked_s > 0:
             raise BrokenMessage(f"a time limit of {asked_s!r:.80}")
         try:
             if action == "create":
@@ -169,6 +180,26 @@ class EnvironmentServer:
             "target": spec.target,
             "arguments": self._hosted.arguments(self._validated(values)),
         }
+
+
+def _whole_message(connection: Connection) -> Callable[[memoryview], int]:
+    """Reads a message, which may begin at any time, but must then arrive in time."""
+    deadline: float | None = None
+
+    def read_into(buffer: memoryview) -> int:
+        nonlocal deadline
+        count = connection.read_into(buffer, deadline)
+        deadline = deadline or time.monotonic() + SEND_S
+        return count
+
+    return read_into
+
+
+def _watch(connection: Connection, process: RemoteObject, busy: threading.Event, done: threading.Event) -> None:
+    """Kill the process of a call if the client closes the connection meanwhile, so that its place is free again."""
+    while not done.wait(LOOK_S):
+        if busy.is_set() and connection.closed_by_other():
+            process.kill()
 
 
 def _send(connection: Connection, answer: Mapping[str, Any]) -> None:

@@ -36,6 +36,10 @@ class SharedArrays:
                 written = os.pwrite(self.descriptor, rest, offset)
                 rest, offset = rest[written:], offset + written
 
+    def clear(self) -> None:
+        """Free the memory. The next message allocates it again."""
+        os.ftruncate(self.descriptor, 0)
+
     def read(self, size: int) -> bytearray:
         """The first ``size`` bytes.
 

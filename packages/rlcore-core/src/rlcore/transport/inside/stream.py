@@ -11,6 +11,9 @@ from .values import NotSendable, Parts, decode, encode
 BUFFER = 64 * 2**10
 """Bytes that are received at once: mostly a whole message."""
 
+GROWTH = 2**20
+"""Bytes for which memory is allocated at a time."""
+
 
 def message_of(value: Any, memory: SharedArrays | None = None) -> bytearray:
     """The bytes of a message. Large arrays are written to the shared memory, if there is one.
@@ -58,11 +61,14 @@ class Receiver:
         here = self._buffer[HEADER.size : count]
         if len(here) > header.follows:
             raise BrokenMessage("bytes that were not asked for")
-        rest = bytearray(header.follows)  # of its own: arrays keep it
-        rest[: len(here)] = here
-        left = memoryview(rest)[len(here) :]
-        while len(left):
-            left = left[read_into(left) :]
+        rest = bytearray(here)  # of its own: arrays keep it
+        while len(rest) < header.follows:  # it grows with what arrives
+            start = len(rest)
+            rest.extend(bytes(min(GROWTH, header.follows - start)))
+            left = memoryview(rest)[start:]
+            while len(left):
+                left = left[read_into(left) :]
+            del left  # it would keep the length
         return self._value(header, memoryview(rest))
 
     def _value(self, header: Header, rest: memoryview) -> Any:

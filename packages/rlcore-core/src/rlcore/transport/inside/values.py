@@ -124,12 +124,30 @@ def decode(value: Any, data: Any) -> Any:
         BrokenMessage: a tagged value is damaged, or outside of ``data``.
     """
     try:
-        return _decode(value, memoryview(data).cast("B") if len(data) else memoryview(b""), 0)
+        return _decode(value, Received(memoryview(data).cast("B") if len(data) else memoryview(b"")), 0)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise BrokenMessage(f"a damaged value: {type(error).__name__}: {str(error)[:200]}") from None
 
 
-def _decode(value: Any, data: memoryview, depth: int) -> Any:
+class Received:
+    """The bytes of the arrays of a message. Each part follows the one before, so all together are not larger."""
+
+    def __init__(self, view: memoryview) -> None:
+        self._view, self._end = view, 0
+
+    def part(self, at: Any, size: Any) -> memoryview:
+        """The next part.
+
+        Raises:
+            BrokenMessage: it begins before the end of the last one, or is outside of the message.
+        """
+        if not _is_count(at) or not _is_count(size) or (size and not self._end <= at <= len(self._view) - size):
+            raise BrokenMessage(f"{size!r:.80} bytes at {at!r:.80} of {len(self._view)}, after byte {self._end}")
+        self._end = at + size if size else self._end
+        return self._view[at : at + size] if size else self._view[:0]
+
+
+def _decode(value: Any, data: Received, depth: int) -> Any:
     if depth > 2 * MOST_DEPTH:
         raise BrokenMessage(f"a value with more than {2 * MOST_DEPTH} nested lists and objects")
     if isinstance(value, list):
@@ -144,19 +162,19 @@ def _decode(value: Any, data: memoryview, depth: int) -> Any:
     return reader(value, data, depth)
 
 
-def _bytes(value: dict[str, Any], data: memoryview, depth: int) -> bytes:
-    return bytes(_part(data, value["at"], value["size"]))
+def _bytes(value: dict[str, Any], data: Received, depth: int) -> bytes:
+    return bytes(data.part(value["at"], value["size"]))
 
 
-def _dict(value: dict[str, Any], data: memoryview, depth: int) -> Any:
+def _dict(value: dict[str, Any], data: Received, depth: int) -> Any:
     return {_decode(key, data, depth + 1): _decode(item, data, depth + 1) for key, item in value["items"]}
 
 
-def _tuple(value: dict[str, Any], data: memoryview, depth: int) -> Any:
+def _tuple(value: dict[str, Any], data: Received, depth: int) -> Any:
     return tuple(_decode(item, data, depth + 1) for item in value["items"])
 
 
-def _array(value: dict[str, Any], data: memoryview, depth: int) -> Any:
+def _array(value: dict[str, Any], data: Received, depth: int) -> Any:
     dtype, shape = value["dtype"], value["shape"]
     if not isinstance(dtype, str) or not DTYPE.fullmatch(dtype):
         raise BrokenMessage(f"an array of the type {dtype!r:.80}")
@@ -167,7 +185,7 @@ def _array(value: dict[str, Any], data: memoryview, depth: int) -> Any:
     except ImportError:
         raise BrokenMessage("an array, and numpy is not installed on this side: pip install numpy") from None
     kind = numpy.dtype(dtype)
-    part = _part(data, value["at"], math.prod(shape) * kind.itemsize)
+    part = data.part(value["at"], math.prod(shape) * kind.itemsize)
     if kind.kind == "b":  # other bytes than 0 and 1 are no booleans
         array = numpy.frombuffer(part, dtype=numpy.uint8).reshape(shape) != 0
     else:
@@ -175,7 +193,7 @@ def _array(value: dict[str, Any], data: memoryview, depth: int) -> Any:
     return array[()] if value.get("scalar") is True and not shape else array
 
 
-READERS: dict[str, Callable[[dict[str, Any], memoryview, int], Any]] = {
+READERS: dict[str, Callable[[dict[str, Any], Received, int], Any]] = {
     "bytes": _bytes,
     "dict": _dict,
     "tuple": _tuple,
@@ -185,9 +203,3 @@ READERS: dict[str, Callable[[dict[str, Any], memoryview, int], Any]] = {
 
 def _is_count(value: Any) -> bool:
     return type(value) is int and 0 <= value < 2**48
-
-
-def _part(data: memoryview, at: Any, size: Any) -> memoryview:
-    if not _is_count(at) or not _is_count(size) or (size and at + size > len(data)):
-        raise BrokenMessage(f"{size!r:.80} bytes at {at!r:.80}, but the message has {len(data)}")
-    return data[at : at + size] if size else data[:0]
