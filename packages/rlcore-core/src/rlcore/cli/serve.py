@@ -39,7 +39,7 @@ def serve() -> None:
         f"{TOKEN}=… rlcore serve environment -p gymnasium",
         "rlcore serve environment -p gymnasium --port 7071 --most 16",
         "rlcore serve environment -p gymnasium environment.python=/opt/simulator/bin/python",
-        "rlcore run -p gymnasium environment.servers=[127.0.0.1:7070]",
+        'rlcore run -p gymnasium "environment.servers=[127.0.0.1:7070]"',
     ),
 )
 @layer_options
@@ -112,7 +112,7 @@ def environment(
         say(f"serving   the environment {offered.id!r} on {address}, at most {most} at a time; Ctrl-C ends it")
         options = [f"-p {plugin}"] * (plugin is not None) + [f"-r {recipe}"] * (recipe is not None)
         options += [f"-c {file}" for file in files]
-        say(f"use       rlcore run {' '.join(options)} environment.servers=[{quoted}]")
+        say(f'use       rlcore run {" ".join(options)} "environment.servers=[{quoted}]"')
         if host not in ("127.0.0.1", "::1", "localhost"):
             say("warning   the connections are not encrypted: whoever sees them can read and change them")
         with stops_handled(lambda *_: server.stop(), [signal.Signals(number) for number in STOPS]):
