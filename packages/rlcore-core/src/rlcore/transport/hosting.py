@@ -61,9 +61,8 @@ class HostedEnvironments:
 
     def arguments(self, values: Mapping[str, Any] | None) -> dict[str, Any]:
         """The arguments with which an environment is created there."""
-        free = (
-            self.spec.config is None and ":" in self.spec.id
-        )  # an import path; ids of Gymnasium may have a colon, too
+        # An import path; ids of Gymnasium may have a colon, too.
+        free = self.spec.config is None and ":" in self.spec.id
         return {"$options": {"values": values, "model": self.spec.config, "free": free}}
 
     def make(self) -> Any:
