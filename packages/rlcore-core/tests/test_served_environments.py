@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import socket
 import struct
@@ -128,6 +129,9 @@ def test_episodes_run_on_the_server_and_later_ones_reuse_its_process(start: Call
     assert seen(other)[3] != (process := seen(first)[3])
     first.close()
     wait_until(lambda: bool(running.hosted._idle))
+    memory = running.hosted._idle[0]._channel.memory
+    assert memory is not None
+    assert os.fstat(memory.descriptor).st_size == 0  # the image was there
     later = client.make()
     assert seen(later)[3] == process
     for one in (other, later):
@@ -307,9 +311,9 @@ def suppressed(episode: Any, word: str) -> None:
 
 def test_capacity_is_that_of_the_servers_that_can_be_reached(start: Callable[..., Running]) -> None:
     one, other = start(most=3), start(most=2)
-    assert one.client(other).capacity == 5
+    assert Servers([one.address, other.address], "guess").capacity() == 5
     other.stop()
-    assert one.client(other).capacity == 3
+    assert Servers([one.address, other.address], "guess").capacity() == 3
 
 
 TOKENS = {"another token of 20": "refused", "\udcff" * 20: "refused", "short": "5 characters", "": "not"}

@@ -75,10 +75,7 @@ class EventLoop:
             raise RuntimeError("a coroutine of an event loop cannot wait for another one of it: await the coroutine")
         result = self.submit(coroutine)
         try:
-            while not result.done():
-                # Python runs no handler of a signal that arrives just before a thread begins to wait.
-                with suppress(TimeoutError):
-                    return result.result(timeout=NOTICED_S)
+            wait_until_done(result)
             return result.result()
         except BaseException:
             if not result.done():  # the caller was interrupted
@@ -127,10 +124,16 @@ class EventLoop:
         self.close()
 
 
+def wait_until_done(future: Future[Any]) -> None:
+    """Wait for a future. Python runs no handler of a signal that arrives just before a thread begins to wait."""
+    while not future.done():
+        wait([future], timeout=NOTICED_S)
+
+
 def run(coroutine: Coroutine[Any, Any, Value]) -> Value:
     """Return the result of a coroutine, like `asyncio.run`, also where an event loop is running."""
     with EventLoop() as loop:
         return loop.run(coroutine)
 
 
-__all__ = ["EventLoop", "run"]
+__all__ = ["EventLoop", "run", "wait_until_done"]

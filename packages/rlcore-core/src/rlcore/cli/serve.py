@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import signal
 import socket
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +17,7 @@ from rlcore.console.terminal import say
 from rlcore.console.wording import counted
 from rlcore.errors import UserError
 from rlcore.plugins.registry import Registry
-from rlcore.session.exits import STOPS, exits_reported, stops_handled
+from rlcore.session.exits import exits_reported, stops_handled
 from rlcore.specs import EnvironmentSpec
 from rlcore.transport.hosting import HostedEnvironments, interpreters
 from rlcore.transport.network import TOKEN, server_token
@@ -115,7 +114,7 @@ def environment(
         say(f'use       rlcore run {" ".join(options)} "environment.servers=[{quoted}]"')
         if host not in ("127.0.0.1", "::1", "localhost"):
             say("warning   the connections are not encrypted: whoever sees them can read and change them")
-        with stops_handled(lambda *_: server.stop(), [signal.Signals(number) for number in STOPS]):
+        with stops_handled(lambda *_: server.stop()):
             server.run()
     return 0
 

@@ -25,7 +25,7 @@ from rlcore.plugins.registry import asked
 from rlcore.session.model_inputs import check_images, check_tools_of_environments
 from rlcore.session.processes import one_of_several_asked, world_size
 from rlcore.specs import EnvironmentSpec, SamplerSpec, StrategySpec, TrainerSpec
-from rlcore.transport.remote import NoPlace
+from rlcore.transport.remote import NoPlace, Unavailable
 from rlcore.transport.served import ServedEnvironment
 
 if TYPE_CHECKING:
@@ -241,10 +241,10 @@ def _examined(
         missing = "ModuleNotFoundError" in str(error) or "ImportError" in str(error)
         where = "on the server" if environment.servers else "in another interpreter"
         fix = install if missing else "correct the environment, or its keys"
-        if "cannot be reached" in str(error):
-            fix = "start rlcore serve environment there, and the tunnel to it, or correct the address"
-        elif isinstance(error, NoPlace):
+        if isinstance(error, NoPlace):
             fix = "wait for the end of another run, or start the server with a larger --most"
+        elif isinstance(error, Unavailable):
+            fix = "start rlcore serve environment there, and the tunnel to it, or correct the address"
         return failure(key, f"{named} does not work {where}: {error}", fix)
     numpy = f"numpy {greeting['numpy']}" if greeting.get("numpy") else "without numpy"
     version, took = f"Python {greeting.get('python')}, {numpy}", time.monotonic() - started

@@ -17,7 +17,6 @@ from rlcore.transport.chat import RemoteChat
 from rlcore.transport.environment import remote_control
 from rlcore.transport.interpreter import Interpreter
 from rlcore.transport.remote import NoPlace, RemoteObject, Unavailable
-from rlcore.transport.served import Servers
 
 if TYPE_CHECKING:
     import gymnasium
@@ -53,11 +52,6 @@ class HostedEnvironments:
         self._lock = threading.Lock()
         self._idle: list[RemoteObject] = []
         self._closed = False
-
-    @property
-    def capacity(self) -> int | None:
-        """The number of environments that can run at a time; None if it is not limited."""
-        return self._start.capacity() if isinstance(self._start, Servers) else None
 
     def arguments(self, values: Mapping[str, Any] | None) -> dict[str, Any]:
         """The arguments with which an environment is created there."""
@@ -121,8 +115,8 @@ class HostedEnvironments:
                 time.sleep(WAIT_S)
 
     def put_back(self, process: RemoteObject) -> None:
-        """Keep a process, without an object, for a later episode. A server keeps its own, for any run."""
-        if isinstance(self._start, Servers):
+        """Keep a process, without an object, for a later episode, if it can be reused."""
+        if not process.reused:
             process.close()
             return
         with self._lock:

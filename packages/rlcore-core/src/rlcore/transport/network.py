@@ -17,7 +17,7 @@ from contextlib import suppress
 
 from rlcore.errors import EnvironmentFailure, UserError
 from rlcore.redaction import remember
-from rlcore.transport.remote import Ended
+from rlcore.transport.remote import Ended, Unavailable
 
 TOKEN = "RLCORE_SERVER_TOKEN"
 """The environment variable with the token, on both sides."""
@@ -165,7 +165,8 @@ def connect(address: str, token: str) -> Connection:
     """Connect to a server, and prove to each other that both know the token.
 
     Raises:
-        EnvironmentFailure: it cannot be reached, or does not answer.
+        Unavailable: it cannot be reached.
+        EnvironmentFailure: it does not answer.
         UserError: it is no server of environments, or has another token.
     """
     named, deadline = f"the server {address}", time.monotonic() + HANDSHAKE_S
@@ -174,7 +175,7 @@ def connect(address: str, token: str) -> Connection:
         connection = Connection(socket.create_connection((host.strip("[]"), int(port)), timeout=HANDSHAKE_S))
     except (OSError, ValueError) as error:  # also a name that is no host
         reason = getattr(error, "strerror", None) or error
-        raise EnvironmentFailure(f"{named} cannot be reached: {reason}") from None
+        raise Unavailable(f"{named} cannot be reached: {reason}") from None
     told = False
     try:
         hello = connection.read(len(HELLO) + CHALLENGE, deadline)
@@ -191,7 +192,7 @@ def connect(address: str, token: str) -> Connection:
         if ended.late:
             raise EnvironmentFailure(f"{named} did not answer within {HANDSHAKE_S:g} s") from None
         if not told:  # as a tunnel does whose other end nobody listens at
-            raise EnvironmentFailure(f"{named} cannot be reached: it {ended}") from None
+            raise Unavailable(f"{named} cannot be reached: it {ended}") from None
         raise _other_token(address) from None
     if not hmac.compare_digest(proof, _response(token, b"server", theirs, ours)):
         connection.close()

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Mapping
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 from rlcore.errors import EnvironmentFailure, SandboxFailure, ToolFailure, UserError
 from rlcore.redaction import redact
@@ -90,6 +90,8 @@ class RemoteObject:
     """
 
     greeting: Mapping[str, Any]
+    reused: ClassVar[bool] = True
+    """Whether it is kept for the next episode."""
 
     def __init__(self, channel: Channel, named: str) -> None:
         self._channel, self._named = channel, named
@@ -133,8 +135,6 @@ class RemoteObject:
     def release(self, *, timeout_s: float) -> None:
         """Close the object, and keep the connection for another one. Raises as `create`."""
         self.request("close", {}, timeout_s)
-        if self._channel.memory is not None:
-            self._channel.memory.clear()
 
     def close(self) -> None:
         """End the connection. A second call does nothing."""
@@ -184,7 +184,10 @@ class RemoteObject:
                 if self._channel.unread():
                     raise BrokenMessage("bytes that were not asked for")
                 self._channel.write(message, deadline)
-                return self._received(self._count, deadline, timeout_s, what)
+                answer = self._received(self._count, deadline, timeout_s, what)
+                if action == "close" and self._channel.memory is not None:
+                    self._channel.memory.clear()
+                return answer
             except (Ended, BrokenMessage) as error:
                 raise self._failed(error, what, timeout_s) from None
             except BaseException:

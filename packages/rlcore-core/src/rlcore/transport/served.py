@@ -27,6 +27,9 @@ class ServedEnvironment(RemoteObject):
         EnvironmentFailure: the server cannot be reached, or has no room for another environment.
     """
 
+    reused = False
+    """The server keeps the process, for any run: an idle connection would hold a place."""
+
     def __init__(self, address: str, environment: str) -> None:
         super().__init__(connect(address, server_token()), f"the server {address}")
         self.greeting = self.greeted(GREETING_S)

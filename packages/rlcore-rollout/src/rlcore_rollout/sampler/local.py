@@ -24,6 +24,7 @@ from rlcore.plugin_calls import is_interrupt
 from rlcore.session.processes import world_size
 from rlcore.specs import EnvironmentSpec
 from rlcore.timing import add_time, collected
+from rlcore.transport.served import Servers
 from rlcore.types import (
     Boundary,
     Completion,
@@ -125,8 +126,9 @@ class LocalSampler:
     def _places(self, environment: ResolvedEnvironment, spec: EnvironmentSpec) -> int:
         """The number of trajectories of an environment at a time. Processes share the environments of servers."""
         most = spec.max_concurrency or self._concurrency
-        capacity = self._components.hosted(environment.name).capacity if environment.servers else None
-        return most if capacity is None else min(most, max(1, capacity // world_size()))
+        if not environment.servers:
+            return most
+        return min(most, max(1, Servers(environment.servers, spec.id).capacity() // world_size()))
 
     @property
     def chat_format(self) -> ChatFormat:

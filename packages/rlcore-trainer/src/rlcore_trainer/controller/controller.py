@@ -8,13 +8,13 @@ from __future__ import annotations
 import contextvars
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
 from rlcore.abilities import KeepsEvidence
 from rlcore.errors import EngineError, NotScoredError
-from rlcore.event_loop import NOTICED_S
+from rlcore.event_loop import wait_until_done
 from rlcore.types import Group, RolloutRequest
 
 from rlcore_trainer.controller.collection import Collected, Collector
@@ -137,7 +137,7 @@ class Controller:
         updated = time.perf_counter()
         self._session.advance(step)
         if self._ahead is not None:
-            _wait(self._ahead)  # an engine cannot take weights while it samples
+            wait_until_done(self._ahead)  # an engine cannot take weights while it samples
         sampled = time.perf_counter()
         try:
             metrics |= self._rollouts.sync(step)
@@ -168,15 +168,17 @@ class Controller:
             self._report.say(rollout.warning)
         return rollout
 
-    def _sampled(self, step: int) -> Collected | None:
+    def _begin_record(self, step: int) -> None:
         if self._keeper is not None:
             self._keeper.begin_record(step, "train")
+
+    def _sampled(self, step: int) -> Collected | None:
+        self._begin_record(step)
         return self._collector.collect(step, self._rollouts.collect)
 
     def _start_sampling(self, step: int) -> None:
-        """Sample the groups of a step in another thread, which neither reads the policy nor reports anything."""
-        if self._keeper is not None:
-            self._keeper.begin_record(step, "train")
+        """Sample the groups of a step in another thread, which does not read the policy."""
+        self._begin_record(step)
         context = contextvars.copy_context()
         collect = partial(self._collector.collect, step, self._rollouts.collect_once)
         self._ahead = self._thread.submit(context.run, collect)
@@ -250,9 +252,3 @@ class Controller:
                 self._session.save_unsaved()
             raise
         self._scored = True
-
-
-def _wait(ahead: Future[Any]) -> None:
-    """Wait until a future is done. Python runs no handler of a signal that arrives just before a thread waits."""
-    while not ahead.done():
-        wait([ahead], timeout=NOTICED_S)
