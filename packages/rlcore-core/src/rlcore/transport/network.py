@@ -7,6 +7,7 @@ is neither encrypted nor signed: use a loopback address and an SSH tunnel betwee
 from __future__ import annotations
 
 import hmac
+import math
 import os
 import secrets
 import select
@@ -17,7 +18,7 @@ from contextlib import suppress
 
 from rlcore.errors import EnvironmentFailure, UserError
 from rlcore.redaction import remember
-from rlcore.transport.remote import Ended, Unavailable
+from rlcore.transport.remote import Channel, Ended, Unavailable
 
 TOKEN = "RLCORE_SERVER_TOKEN"
 """The environment variable with the token, on both sides."""
@@ -52,18 +53,16 @@ def server_token() -> str:
     return token
 
 
-class Connection:
+class Connection(Channel):
     """One side of a connection. It is closed when this object is collected.
 
     Args:
         connected: a stream socket
     """
 
-    memory = None
-
     def __init__(self, connected: socket.socket) -> None:
-        self._socket, self._ended = connected, False
-        connected.setblocking(False)
+        super().__init__(connected)
+        self._ended = False
         if connected.family in (socket.AF_INET, socket.AF_INET6):
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -87,31 +86,6 @@ class Connection:
                 self.kill()
         return self._ended
 
-    def write(self, data: bytes | bytearray, deadline: float) -> None:
-        """Send bytes, until ``deadline`` of ``time.monotonic``. Raises `Ended`."""
-        rest = memoryview(data)
-        while len(rest):
-            try:
-                rest = rest[self._socket.send(rest) :]
-            except BlockingIOError:
-                self._wait(select.POLLOUT, deadline)
-            except OSError as error:
-                raise Ended(_closed(error)) from None
-
-    def read_into(self, buffer: memoryview, deadline: float | None = None) -> int:
-        """Wait for bytes, and write them to the beginning of a buffer. Returns their number. Raises `Ended`."""
-        while True:
-            self._wait(select.POLLIN, deadline)
-            try:
-                count = self._socket.recv_into(buffer)
-            except BlockingIOError:
-                continue
-            except OSError as error:
-                raise Ended(_closed(error)) from None
-            if not count:
-                raise Ended("closed the connection")
-            return count
-
     def read(self, count: int, deadline: float) -> bytes:
         """The next bytes. Raises `Ended`."""
         data = memoryview(bytearray(count))
@@ -120,30 +94,20 @@ class Connection:
             rest = rest[self.read_into(rest, deadline) :]
         return bytes(data)
 
-    def unread(self) -> bool:
-        """Whether there are bytes that were not asked for. Raises `Ended`."""
-        try:
-            found = self._socket.recv(1, socket.MSG_PEEK)
-        except BlockingIOError:
-            return False
-        except OSError as error:
-            raise Ended(_closed(error)) from None
-        if not found:
-            raise Ended("closed the connection")
-        return True
-
     def closed_by_other(self) -> bool:
         """Whether the other side has closed the connection, also if it sent something before."""
         poll = select.poll()
-        poll.register(self._socket, RDHUP)
+        poll.register(self._connection, RDHUP)
         return bool(poll.poll(0))
 
-    def _wait(self, event: int, deadline: float | None) -> None:
+    def _wait(self, event: int, deadline: float) -> None:
         poll = select.poll()
-        poll.register(self._socket, event)
-        left = None if deadline is None else deadline - time.monotonic()
-        if not poll.poll(None if left is None else 1000 * max(0.0, left)):
+        poll.register(self._connection, event)
+        if not poll.poll(None if deadline == math.inf else 1000 * max(0.0, deadline - time.monotonic())):
             raise Ended("", late=True)
+
+    def _why_closed(self, error: OSError | None = None) -> str:
+        return "closed the connection" + (f": {error.strerror or error}" if error is not None else "")
 
     def printed(self) -> str:
         """Nothing: the other side prints on its own machine."""
@@ -152,13 +116,13 @@ class Connection:
     def close(self) -> None:
         """Close the connection. A second call does nothing."""
         self.kill()
-        self._socket.close()
+        self._connection.close()
 
     def kill(self) -> None:
         """Shut the connection down, also while another thread waits for it, which keeps its descriptor until then."""
         self._ended = True
         with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
+            self._connection.shutdown(socket.SHUT_RDWR)
 
 
 def connect(address: str, token: str) -> Connection:
@@ -223,10 +187,6 @@ def _response(token: str, side: bytes, of_server: bytes, of_client: bytes) -> by
 def _other_token(address: str) -> UserError:
     fix = f"set {TOKEN} to the token of the server"
     return UserError("the server of environments refused the token", found="another one", where=address, fix=fix)
-
-
-def _closed(error: OSError) -> str:
-    return f"closed the connection: {error.strerror or error}"
 
 
 __all__ = ["TOKEN", "Connection", "accepted", "connect", "server_token"]

@@ -21,7 +21,7 @@ from rlcore.errors import EnvironmentFailure, UserError
 from rlcore.transport.inside import shared_arrays
 from rlcore.transport.inside.shared_arrays import SharedArrays
 from rlcore.transport.inside.stops import stops_held
-from rlcore.transport.remote import Ended
+from rlcore.transport.remote import Channel, Ended
 from rlcore.transport.variables import variables_for_child
 
 CHILD = Path(__file__).parent / "inside" / "child.py"
@@ -37,7 +37,7 @@ KILLED_S = 10.0
 """Time for a killed process to be gone."""
 
 
-class ChildProcess:
+class ChildProcess(Channel):
     """A running process, with all that belongs to it. It is killed when this object is collected, or this process ends.
 
     Args:
@@ -53,8 +53,8 @@ class ChildProcess:
         program = found_interpreter(python)
         with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
             try:
-                self._connection, connection = socket.socketpair()
-                ours.callback(self._connection.close)
+                here, connection = socket.socketpair()
+                ours.callback(here.close)
                 theirs.callback(connection.close)
                 life, self._life = os.pipe()
                 theirs.callback(os.close, life)
@@ -81,7 +81,7 @@ class ChildProcess:
         self.memory = SharedArrays(memory)
         self._owner = os.getpid()
         self._printed = b""
-        self._connection.setblocking(False)
+        super().__init__(here)
         os.set_blocking(self._output, False)
         self._reading, self._writing = select.poll(), select.poll()
         self._reading.register(self._connection, select.POLLIN)
@@ -95,55 +95,9 @@ class ChildProcess:
         """Whether the process was ended by `kill` or `close`."""
         return not self._finalizer.alive
 
-    def write(self, data: bytes | bytearray, deadline: float) -> None:
-        """Send bytes, until ``deadline`` of ``time.monotonic``.
-
-        Raises:
-            Ended: the process has ended, or does not read.
-        """
-        rest = memoryview(data)
-        while True:
-            try:
-                rest = rest[self._connection.send(rest) :]
-            except BlockingIOError:
-                self._wait(self._writing, deadline)
-            except OSError:
-                raise Ended(self._how_ended()) from None
-            if not len(rest):
-                return
-
-    def read_into(self, buffer: memoryview, deadline: float) -> int:
-        """Wait for bytes, and write them to the beginning of a buffer. Returns their number. Raises as `write`."""
-        while True:
-            self._wait(self._reading, deadline)
-            try:
-                count = self._connection.recv_into(buffer)
-            except BlockingIOError:
-                continue
-            except OSError:
-                count = 0
-            if not count:
-                raise Ended(self._how_ended())
-            return count
-
-    def unread(self) -> bool:
-        """Whether there are bytes that were not asked for.
-
-        Raises:
-            Ended: the connection is closed.
-        """
-        try:
-            found = self._connection.recv(1, socket.MSG_PEEK)
-        except BlockingIOError:
-            return False
-        except OSError:
-            found = b""
-        if not found:
-            raise Ended(self._how_ended())
-        return True
-
-    def _wait(self, poll: select.poll, deadline: float) -> None:
+    def _wait(self, event: int, deadline: float) -> None:
         """Wait until the connection is ready. What the process prints is read meanwhile, so that it never blocks."""
+        poll = self._reading if event == select.POLLIN else self._writing
         while True:
             left = deadline - time.monotonic()
             events = poll.poll(1000 * max(0.0, min(left, LOOK_S)))
@@ -160,7 +114,7 @@ class ChildProcess:
             if not events and self._has_ended():
                 if poll is self._reading and self.unread():
                     return
-                raise Ended(self._how_ended())
+                raise Ended(self._why_closed())
 
     def _read_output(self) -> bool:
         """Read once what was printed, and return whether there may be more."""
@@ -194,7 +148,7 @@ class ChildProcess:
         except ChildProcessError:
             return True
 
-    def _how_ended(self) -> str:
+    def _why_closed(self, error: OSError | None = None) -> str:
         """Why the connection is closed."""
         until = time.monotonic() + END_S
         while not self._has_ended() and time.monotonic() < until:

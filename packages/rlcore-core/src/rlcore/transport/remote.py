@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import select
+import socket
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 from rlcore.errors import EnvironmentFailure, SandboxFailure, ToolFailure, UserError
 from rlcore.redaction import redact
@@ -39,42 +42,89 @@ class Ended(Exception):
         self.late = late
 
 
-class Channel(Protocol):
-    """A connection to the other side, which sends and receives bytes."""
+class Channel(ABC):
+    """A connection to the other side, which sends and receives bytes.
 
-    @property
-    def memory(self) -> SharedArrays | None:
-        """Memory that both sides share; None over a network."""
-        ...
+    Args:
+        connected: a stream socket
+    """
 
-    @property
-    def ended(self) -> bool:
-        """Whether it was ended by `kill` or `close`."""
-        ...
+    memory: SharedArrays | None = None
+    """Memory that both sides share; None over a network."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        self._connection = connected
+        connected.setblocking(False)
 
     def write(self, data: bytes | bytearray, deadline: float) -> None:
-        """Send bytes, until ``deadline`` of ``time.monotonic``. Raises `Ended`."""
-        ...
+        """Send bytes, until ``deadline`` of ``time.monotonic``.
+
+        Raises:
+            Ended: the other side has ended, or does not read.
+        """
+        rest = memoryview(data)
+        while len(rest):
+            try:
+                rest = rest[self._connection.send(rest) :]
+            except BlockingIOError:
+                self._wait(select.POLLOUT, deadline)
+            except OSError as error:
+                raise Ended(self._why_closed(error)) from None
 
     def read_into(self, buffer: memoryview, deadline: float) -> int:
-        """Wait for bytes, and write them to the beginning of a buffer. Returns their number. Raises `Ended`."""
-        ...
+        """Wait for bytes, and write them to the beginning of a buffer. Returns their number. Raises as `write`."""
+        while True:
+            self._wait(select.POLLIN, deadline)
+            try:
+                count = self._connection.recv_into(buffer)
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                raise Ended(self._why_closed(error)) from None
+            if not count:
+                raise Ended(self._why_closed())
+            return count
 
     def unread(self) -> bool:
-        """Whether there are bytes that were not asked for. Raises `Ended`."""
-        ...
+        """Whether there are bytes that were not asked for.
 
+        Raises:
+            Ended: the connection is closed.
+        """
+        try:
+            found = self._connection.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            raise Ended(self._why_closed(error)) from None
+        if not found:
+            raise Ended(self._why_closed())
+        return True
+
+    @property
+    @abstractmethod
+    def ended(self) -> bool:
+        """Whether it has ended, as far as known."""
+
+    @abstractmethod
     def printed(self) -> str:
         """The last lines that the other side printed; empty if they are not known."""
-        ...
 
+    @abstractmethod
     def close(self) -> None:
         """End it. A second call does nothing."""
-        ...
 
+    @abstractmethod
     def kill(self) -> None:
         """End it at once, also during a call of another thread. A second call does nothing."""
-        ...
+
+    @abstractmethod
+    def _wait(self, event: int, deadline: float) -> None:
+        """Wait for an event of ``poll``. Raises as `write`."""
+
+    @abstractmethod
+    def _why_closed(self, error: OSError | None = None) -> str:
+        """Why the connection is closed."""
 
 
 class RemoteObject:

@@ -7,6 +7,7 @@ connection.
 
 from __future__ import annotations
 
+import math
 import socket
 import threading
 import time
@@ -184,12 +185,12 @@ class EnvironmentServer:
 
 def _whole_message(connection: Connection) -> Callable[[memoryview], int]:
     """Reads a message, which may begin at any time, but must then arrive in time."""
-    deadline: float | None = None
+    deadline = math.inf
 
     def read_into(buffer: memoryview) -> int:
         nonlocal deadline
         count = connection.read_into(buffer, deadline)
-        deadline = deadline or time.monotonic() + SEND_S
+        deadline = min(deadline, time.monotonic() + SEND_S)
         return count
 
     return read_into
