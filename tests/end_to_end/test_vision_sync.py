@@ -28,8 +28,8 @@ class Sampler:
         self._runner = asyncio.Runner()
         self._engine = TorchEngine(TorchEngineConfig(slots=1), source, EngineContext(max_context_tokens=64))
 
-    def generate(self, prompt: Prompt, sampling: Sampling) -> Completion:
-        return self._runner.run(self._engine.generate(prompt, sampling, session="check"))
+    def completions(self, prompt: Prompt, sampling: Sampling) -> list[Completion]:
+        return [self._runner.run(self._engine.generate(prompt, sampling, session="check"))]
 
     def update_weights(self, source: Any) -> None:
         self._runner.run(self._engine.load_weights(source))

@@ -77,7 +77,7 @@ def gigabytes(shape: ModelShape, card: int, processes: int, rank: int) -> float:
             model=SimpleNamespace(vision_tower="frozen", quantization="none", device="cuda"),
             schedule=SimpleNamespace(ahead=0),
         ),
-        engine_spec=SimpleNamespace(shared=True),
+        shares_sampler=True,
     )
     needs = memory_of(run, ModelOnDevice(shape=shape, element_bytes=2, gpu_bytes=card * 10**9), FULL)
     phases = ({name: size for name, size in phase.items() if name != GAPS} for phase in needs.phases.values())

@@ -175,7 +175,7 @@ def test_wrong_answer_to_the_check_of_the_weights_names_the_engine(sampler: Loca
     ACTING["generate"] = lambda: None
     try:
         with pytest.raises(EngineError) as caught:
-            sampler.generate(Prompt(token_ids=TokenIds([1])), Sampling(max_new_tokens=1))
+            sampler.completions(Prompt(token_ids=TokenIds([1])), Sampling(max_new_tokens=1))
     finally:
         ACTING.clear()
     assert f"{HERE}:Engine" in str(caught.value)

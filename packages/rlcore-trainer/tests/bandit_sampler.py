@@ -98,7 +98,7 @@ class BanditSampler:
                     parameter.copy_(stale[name])
 
     @torch.no_grad()
-    def generate(self, prompt: Any, sampling: Any) -> Completion:
+    def completions(self, prompt: Any, sampling: Any) -> list[Completion]:
         generator = torch.Generator().manual_seed(sampling.seed)
         tokens, logprobs = list(prompt.token_ids), []
         for _ in range(sampling.max_new_tokens):
@@ -108,7 +108,9 @@ class BanditSampler:
             tokens.append(int(torch.multinomial(weights_V, 1, generator=generator)) if finite else 0)
             logprobs.append(float(logprobs_V[tokens[-1]]))
         made = tuple(tokens[len(prompt) :])
-        return Completion(token_ids=made, logprobs=tuple(logprobs), finish_reason="length", policy_version=self.version)
+        return [
+            Completion(token_ids=made, logprobs=tuple(logprobs), finish_reason="length", policy_version=self.version)
+        ]
 
     def close(self) -> None:
         self.closed = True

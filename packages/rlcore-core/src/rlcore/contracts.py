@@ -6,7 +6,6 @@ Methods of environments, tools and rewards may be plain or ``async``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
@@ -22,7 +21,6 @@ from rlcore.types import (
     Observation,
     Prompt,
     RewardResult,
-    RolloutKey,
     RolloutRequest,
     Sampling,
     Step,
@@ -318,12 +316,8 @@ class TokenSampler(Sampler, Protocol):
         """The renderer that the rollouts use."""
         ...
 
-    def submit(self, task: Task, key: RolloutKey, *, place: int) -> Future[Group]:
-        """Start the trajectories of a task; the last score ends the future. ``place`` is that of the task in a step."""
-        ...
-
-    def generate(self, prompt: Prompt, sampling: Sampling) -> Completion:
-        """One completion directly from the engine, which a trainer uses to verify the weights."""
+    def completions(self, prompt: Prompt, sampling: Sampling) -> Sequence[Completion]:
+        """One completion directly from each of its engines, with which a trainer verifies their weights."""
         ...
 
 

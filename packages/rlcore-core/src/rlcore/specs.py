@@ -228,6 +228,10 @@ class SamplerSpec(Spec):
     hook: ClassVar[str] = "rlcore_samplers"
     actions: frozenset[str] = frozenset({"chat"})
     """The kinds of `EnvironmentSpec.action` that it can run."""
+    shared: bool = False
+    """Whether a run with several processes has one, in its main process, which samples for all of them."""
+    check: str | None = None
+    """``module:attribute`` of ``check(run)``, as `EnvironmentSpec.check`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -76,6 +76,15 @@ rlcore_specs = [
         config="rlcore_rollout.sampler.local:LocalSamplerConfig",
         summary="Runs every agent loop in this process.",
     ),
+    SamplerSpec(
+        id="ray",
+        target="rlcore_rollout.sampler.ray.sampler:RaySampler",
+        config="rlcore_rollout.sampler.ray.config:RaySamplerConfig",
+        summary="Samples in other processes with Ray, also on other machines, each with an engine.",
+        needs=("rlcore-rollout[ray]",),
+        shared=True,
+        check="rlcore_rollout.sampler.ray.config:check_ray",
+    ),
     ToolParserSpec(
         id="hermes",
         target="rlcore_rollout.parsers.hermes:HermesParser",

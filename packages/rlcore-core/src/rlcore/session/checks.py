@@ -24,7 +24,7 @@ from rlcore.plugins.observers import check_observer
 from rlcore.plugins.registry import asked
 from rlcore.session.model_inputs import check_images, check_tools_of_environments
 from rlcore.session.processes import one_of_several_asked, world_size
-from rlcore.specs import EnvironmentSpec, SamplerSpec, StrategySpec, TrainerSpec
+from rlcore.specs import EnvironmentSpec, StrategySpec, TrainerSpec
 from rlcore.transport.remote import NoPlace, Unavailable
 from rlcore.transport.served import ServedEnvironment
 
@@ -105,8 +105,9 @@ def _settings(run: RunSession) -> Iterator[Finding]:
         reason = "it must be less than rollout.environment_timeout_s, which otherwise ends the whole trajectory"
         fix = f"rollout.environment_timeout_s={2 * cell_s:g}"
         yield failure("sandbox.cell_s", f"{reason}: {cell_s:g} s for a cell, {step_s:g} s for a step", fix)
-    sampler = cast(SamplerSpec, run.registry.spec("sampler", run.config.sampler.id))
-    engine = run.engine_spec
+    engine, sampler = run.engine_spec, run.sampler_spec
+    if run.samples:
+        yield from _own(run, "sampler", sampler.id, ("sampler", "id"))
     for one in run.environments:
         environment = cast(EnvironmentSpec, run.registry.spec("environment", one.id))
         if environment.action not in sampler.actions:

@@ -28,7 +28,7 @@ from rlcore.session.model_inputs import (
     has_image_environment,
 )
 from rlcore.session.sandboxes import SandboxChoice, choose_sandbox, importable, runs_code
-from rlcore.specs import EngineSpec, EnvironmentSpec, TrainerSpec
+from rlcore.specs import EngineSpec, EnvironmentSpec, SamplerSpec, TrainerSpec
 from rlcore.transport.hosting import HostedEnvironments, interpreters
 from rlcore.transport.served import Servers
 from rlcore.types import Task, derive_seed
@@ -102,6 +102,16 @@ class RunComponents:
     def engine_spec(self) -> EngineSpec:
         """The spec of the engine."""
         return cast(EngineSpec, self.registry.spec("engine", self.config.rollout.engine))
+
+    @property
+    def sampler_spec(self) -> SamplerSpec:
+        """The spec of the sampler."""
+        return cast(SamplerSpec, self.registry.spec("sampler", self.config.sampler.id))
+
+    @property
+    def shares_sampler(self) -> bool:
+        """Whether a run with several processes samples for all of them in its main process."""
+        return self.sampler_spec.shared or self.engine_spec.shared
 
     @property
     def trainer_spec(self) -> TrainerSpec:

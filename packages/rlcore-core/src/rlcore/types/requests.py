@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from rlcore.types.frozen import FrozenDict, freeze
@@ -35,6 +35,11 @@ class RolloutRequest(RolloutKey):
     def __post_init__(self) -> None:
         RolloutKey.__post_init__(self)
         object.__setattr__(self, "tasks", tuple(self.tasks))
+
+    @property
+    def key(self) -> RolloutKey:
+        """The request without its tasks."""
+        return RolloutKey(**{one.name: getattr(self, one.name) for one in fields(RolloutKey)})
 
 
 def derive_seed(*key: object) -> int:

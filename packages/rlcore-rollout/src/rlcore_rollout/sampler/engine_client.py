@@ -45,8 +45,8 @@ class NotStarted:
         """Do nothing."""
 
 
-def make_model_client(run: RunComponents, source: WeightSource) -> ModelClient:
-    """The client for the run's engine, in messages or in tokens of the model's folder."""
+def make_model_client(run: RunComponents, source: WeightSource, *, sampled_during_updates: bool = False) -> ModelClient:
+    """The client for the run's engine, in messages or in tokens of the model's folder; see `EngineContext`."""
     rollout, model = run.config.rollout, run.config.model
     context = EngineContext(
         seed=run.config.seed,
@@ -55,7 +55,7 @@ def make_model_client(run: RunComponents, source: WeightSource) -> ModelClient:
         dtype=model.dtype,
         quantization=model.quantization,
         timeout_s=rollout.engine_timeout_s,
-        sampled_during_updates=run.config.schedule.ahead > 0,
+        sampled_during_updates=sampled_during_updates,
     )
     spec, named = run.registry.spec("engine", rollout.engine), run.registry.named("engine", rollout.engine)
     max_context_tokens = rollout.max_context_tokens or NO_LIMIT

@@ -45,7 +45,7 @@ from rlcore_rollout.images import ImagePool
 from rlcore_rollout.loop import AgentLoop, Limits
 from rlcore_rollout.model_client import ChatClient, TokenClient
 from rlcore_rollout.sampler.engine_client import make_model_client
-from rlcore_rollout.sampler.not_scored import not_scored_sentence
+from rlcore_rollout.sampler.not_scored import not_scored_sentence, require_engine
 from rlcore_rollout.sampler.shared_sandbox import SharedSandbox
 from rlcore_rollout.threads import GrowingThreads
 
@@ -81,13 +81,18 @@ class LocalSampler:
         components: the components of the run
         source: the weights of the policy
         report: shows the progress and messages
+        samplers: number of samplers of the run, if each has its own copy of the weights in another process than the
+            trainer; None for the sampler of a process of the trainer
     """
 
-    def __init__(self, components: RunComponents, source: WeightSource, report: Report) -> None:
-        self._components, self._report = components, report
+    def __init__(
+        self, components: RunComponents, source: WeightSource, report: Report, *, samplers: int | None = None
+    ) -> None:
+        self._components, self._report, self._samplers = components, report, samplers
         self._keeper = report if isinstance(report, KeepsGroups) else None
         self._rollout = components.config.rollout
-        self._client = make_model_client(components, source)
+        live = samplers is None and components.config.schedule.ahead > 0
+        self._client = make_model_client(components, source, sampled_during_updates=live)
         self._engine = self._client.engine
         if isinstance(self._client, TokenClient) and isinstance(self._client.chat_format, Described):
             for line in self._client.chat_format.description():
@@ -124,11 +129,16 @@ class LocalSampler:
         )
 
     def _places(self, environment: ResolvedEnvironment, spec: EnvironmentSpec) -> int:
-        """The number of trajectories of an environment at a time. Processes share the environments of servers."""
+        """The number of trajectories of an environment at a time. All samplers share the environments of servers."""
         most = spec.max_concurrency or self._concurrency
         if not environment.servers:
             return most
-        return min(most, max(1, Servers(environment.servers, spec.id).capacity() // world_size()))
+        return min(most, max(1, Servers(environment.servers, spec.id).capacity() // (self._samplers or world_size())))
+
+    @property
+    def takes_tokens(self) -> bool:
+        """Whether the engine takes tokens, and has the weights of the policy."""
+        return isinstance(self._client, TokenClient)
 
     @property
     def chat_format(self) -> ChatFormat:
@@ -161,27 +171,29 @@ class LocalSampler:
         endpoint, also that of a reward if a trajectory is not scored. Other failures are stored in the trajectories.
         """
         groups = self._loop.run(self._collect(request))
+        trajectories = [trajectory for group in groups for trajectory in group.trajectories]
+        self.require_services(trajectories)
+        require_engine(trajectories)
+        if sentence := not_scored_sentence(trajectories):
+            self._report.say(sentence)
+        return groups
+
+    def require_services(self, trajectories: Sequence[Trajectory]) -> None:
+        """Check that engine, endpoint and rewards can go on. Raises as `collect`."""
         if isinstance(self._client, ChatClient) and self._client.engine.refusal is not None:
             raise self._client.engine.refusal
         if isinstance(self._engine, RestartableEngine) and self._engine.failure is not None:
             raise EngineError(self._engine.failure)
-        trajectories = [trajectory for group in groups for trajectory in group.trajectories]
-        failures = [one.failure for one in trajectories if one.failure and one.failure.boundary is Boundary.ENGINE]
-        if failures and len(failures) == len(trajectories):
-            raise EngineError(f"the engine failed in all {len(trajectories)} trajectories: {failures[0].message}")
         raise_refusal(self._rewards(), trajectories)
-        if sentence := not_scored_sentence(trajectories):
-            self._report.say(sentence)
-        return groups
 
     def update_weights(self, source: WeightSource) -> int:
         """Load the current weights of the policy into the engine, and return their version."""
         version: int = self._loop.run(_answer(self._tokens.engine.load_weights, source))
         return version
 
-    def generate(self, prompt: Prompt, sampling: Sampling) -> Completion:
+    def completions(self, prompt: Prompt, sampling: Sampling) -> Sequence[Completion]:
         """Sample one completion directly from the engine, within the deadline of a generation."""
-        return self._loop.run(self._generate(prompt, sampling, self._rollout.engine_timeout_s))
+        return [self._loop.run(self._generate(prompt, sampling, self._rollout.engine_timeout_s))]
 
     def close(self) -> None:
         """Cancel what was submitted, and close the engine. A second call does nothing."""

@@ -1,4 +1,4 @@
-"""The sentence about trajectories without a reward."""
+"""What is said about trajectories without a reward."""
 
 from __future__ import annotations
 
@@ -6,7 +6,15 @@ from collections import Counter
 from collections.abc import Sequence
 
 from rlcore.console.wording import counted
-from rlcore.types import Trajectory
+from rlcore.errors import EngineError
+from rlcore.types import Boundary, Trajectory
+
+
+def require_engine(trajectories: Sequence[Trajectory]) -> None:
+    """Raise `EngineError` if the engine failed in every trajectory."""
+    failures = [one.failure for one in trajectories if one.failure and one.failure.boundary is Boundary.ENGINE]
+    if failures and len(failures) == len(trajectories):
+        raise EngineError(f"the engine failed in all {len(trajectories)} trajectories: {failures[0].message}")
 
 
 def not_scored_sentence(trajectories: Sequence[Trajectory]) -> str | None:

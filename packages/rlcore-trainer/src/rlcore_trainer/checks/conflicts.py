@@ -170,7 +170,7 @@ def _of_schedule(run: RunSession) -> Iterator[Finding]:
     several = isinstance(run.options("strategy"), DataParallelConfig) and process_count(run) > 1
     if any(isinstance(spec, EnvironmentSpec) and spec.action != "chat" for spec in specs):
         yield failure("schedule.ahead", "a policy without tokens is sampled itself, so an update must wait", "0")
-    elif several and not run.engine_spec.shared:
+    elif several and not run.shares_sampler:
         reason = f"each process samples with its own {run.config.rollout.engine} engine, and cannot train meanwhile"
         yield failure("schedule.ahead", reason, "0, or rollout.engine=vllm, which samples for all processes")
 

@@ -69,7 +69,7 @@ def memory_of(run: RunSession, model: ModelOnDevice, tokens: ExpectedTokens) -> 
     if count > 1:
         parts["gathered weights"] = _gathered(model) + (0 if strategy.reshard_after_forward else int(weights))
     copied = count > 1 or run.config.schedule.ahead > 0
-    if copied and (not isinstance(trainer, SupervisedConfig) or trainer.rollouts) and not run.engine_spec.shared:
+    if copied and (not isinstance(trainer, SupervisedConfig) or trainer.rollouts) and not run.shares_sampler:
         parts["weights of the engine"] = int(weights)
 
     steps = trainer.steps if isinstance(trainer.steps, int) else GROWTH_STEPS

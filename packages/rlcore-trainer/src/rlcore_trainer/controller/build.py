@@ -75,7 +75,7 @@ def all_checkpoints(run: RunSession, session: TrainingSession) -> Checkpoints | 
 def rollouts(run: RunSession, session: TrainingSession, *, check_every: int = 1) -> Rollouts:
     """Return the rollouts of a run, in each process."""
     ranks = session.ranks
-    shared = ranks.count > 1 and run.engine_spec.shared
+    shared = ranks.count > 1 and run.shares_sampler
     divided = session.trained.strategy.shards
     return Rollouts(
         SharedSampler(run.sampler, session.policy, ranks.processes, divided=divided)

@@ -49,9 +49,9 @@ class SharedSampler:
         """Load the current weights into the engine, and return their version."""
         return self._with_weights(lambda weights: self._here.update_weights(weights), source)
 
-    def generate(self, prompt: Prompt, sampling: Sampling) -> Completion:
-        """Return a completion of the engine, in all processes."""
-        return self._processes.from_main(lambda: cast(TokenSampler, self._here).generate(prompt, sampling))
+    def completions(self, prompt: Prompt, sampling: Sampling) -> Sequence[Completion]:
+        """Return a completion of each engine, in all processes."""
+        return self._processes.from_main(lambda: cast(TokenSampler, self._here).completions(prompt, sampling))
 
     def collect(self, request: RolloutRequest) -> Sequence[Group]:
         """Return the scored groups of a request. Only the main process calls it, with all tasks."""

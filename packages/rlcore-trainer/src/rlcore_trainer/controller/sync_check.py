@@ -15,7 +15,7 @@ import torch
 from rlcore.contracts import TokenSampler
 from rlcore.errors import EngineError
 from rlcore.models.vision_language import VisionLanguageModel
-from rlcore.types import MediaSpan, Prompt, Sampling, TokenIds
+from rlcore.types import Completion, MediaSpan, Prompt, Sampling, TokenIds
 
 from rlcore_trainer.policy.policy import TokenPolicy
 
@@ -61,19 +61,24 @@ def fixed_prompt(policy: TokenPolicy) -> Prompt:
 def compare(sampler: TokenSampler, policy: TokenPolicy) -> float:
     """Return the mean difference in nats between the log-probabilities of engine and policy on the fixed prompt.
 
-    In half precision, the difference is that from the policy computed in float32, and is judged by how much the
-    policy's own computation differs from that on the same tokens.
+    With several engines, it is the largest one. In half precision, the difference is that from the policy computed in
+    float32, and is judged by how much the policy's own computation differs from that on the same tokens.
 
     Raises:
         EngineError: the difference is too large, or the engine reports a different weight version.
     """
-    version = policy.version
     prompt = fixed_prompt(policy)
     placeholders = {prompt.token_ids[span.offset] for span in prompt.media}
     sampling = Sampling(
         max_new_tokens=NEW_TOKENS, temperature=TEMPERATURE, seed=1, suppressed_token_ids=tuple(placeholders)
     )
-    answer = sampler.generate(prompt, sampling)
+    answers = {(one.policy_version, one.token_ids, one.logprobs): one for one in sampler.completions(prompt, sampling)}
+    return max(_gap(policy, prompt, answer) for answer in answers.values())
+
+
+def _gap(policy: TokenPolicy, prompt: Prompt, answer: Completion) -> float:
+    """Return the mean difference in nats between an answer and the policy. Raises as `compare`."""
+    version = policy.version
     if answer.policy_version != version:
         raise EngineError(f"the engine has version {answer.policy_version} of the weights, expected {version}")
     engine_T = torch.tensor(answer.logprobs, dtype=torch.float64)

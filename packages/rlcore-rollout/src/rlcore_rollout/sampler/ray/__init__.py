@@ -1,0 +1,1 @@
+"""Samplers in the processes of a Ray cluster."""

@@ -1,0 +1,64 @@
+"""The options of the sampler ``ray``, and the check of what it cannot do."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
+from rlcore.checks import Finding, failure
+from rlcore.config.schema import Table
+
+if TYPE_CHECKING:
+    from rlcore.session.session import RunSession
+
+
+ADDRESS = "RAY_ADDRESS"
+ANSWER_S = 5.0
+"""Time for a cluster to accept a connection. Ray itself waits much longer."""
+
+
+class RaySamplerConfig(Table):
+    """Samples in other processes, also on other machines, each with an engine of its own."""
+
+    address: str | None = None
+    """``HOST:PORT`` of the cluster, or ``auto`` for the one of this machine. By default, the environment variable
+    ``RAY_ADDRESS``; without it, a cluster on this machine that ends with the run."""
+    workers: Annotated[int, Field(ge=1, le=4096)] = 2
+    """Number of processes that sample. ``rollout.concurrency`` applies to each."""
+    cpus: Annotated[float, Field(gt=0)] = 1
+    """CPU cores that each of them reserves, which is also its number of threads."""
+    gpus: Annotated[float, Field(ge=0)] | None = None
+    """GPUs that each of them reserves. By default, 1 if the cluster has GPUs, and otherwise 0."""
+    start_timeout_s: Annotated[float, Field(gt=0)] = 600
+    """Timeout in seconds for the start of all workers with their engines, including the wait for free resources."""
+
+
+def check_ray(run: RunSession) -> Iterator[Finding]:
+    """Find settings that a run cannot have with its sampler in other processes."""
+    model, address = run.config.model, cluster_address(run.options("sampler"))
+    if run.trains and model.quantization != "none":
+        reason = "quantised weights cannot be sent to other processes"
+        yield failure("model.quantization", reason, "model.quantization=none, or sampler.id=local")
+    if address is None or address == "auto":
+        return
+    if "://" in address:
+        reason = "the process of the run must be part of the cluster, not a client of it"
+        fix = "start ray start --address=HOST:PORT on this machine, and give HOST:PORT"
+        yield failure("sampler.address", reason, fix, value=address)
+        return
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_S):
+            return
+    except (OSError, ValueError, OverflowError) as error:
+        reason = f"there is no Ray cluster: {getattr(error, 'strerror', None) or error}"
+        fix = "HOST:PORT of the machine where ray start --head runs; its port is 6379 by default"
+        yield failure("sampler.address", reason, fix, value=address)
+
+
+def cluster_address(config: RaySamplerConfig) -> str | None:
+    """Return the address of the cluster; None for one on this machine that ends with the run."""
+    return config.address or os.environ.get(ADDRESS) or None
