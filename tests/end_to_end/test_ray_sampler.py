@@ -1,0 +1,238 @@
+"""The sampler ``ray``: the numbers of a local run, workers and machines that are lost, and refusals before a run.
+
+The nodes of the cluster are processes on this machine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from preloaded import rlcore_command
+
+MARK = "RLCORE_TEST_CLUSTER"
+"""An environment variable by which the processes of a cluster are found."""
+SMALL = ("-p", "gsm8k-tools", "trainer.tasks_per_step=4", "warmup.steps=10", "evaluation.every=0")
+
+
+class RayCluster:
+    """A cluster whose nodes have one core each."""
+
+    def __init__(self) -> None:
+        with socket.socket() as free, socket.socket() as other:
+            free.bind(("127.0.0.1", 0))
+            other.bind(("127.0.0.1", 0))
+            self.port, self._client_port = free.getsockname()[1], other.getsockname()[1]
+        self.address = f"127.0.0.1:{self.port}"
+        self.variables = {
+            "RAY_AUTH_TOKEN": secrets.token_hex(16),
+            "RAY_AUTH_MODE": "token",
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+        }
+        self.mark = secrets.token_hex(8)
+        self._nodes: list[subprocess.Popen[str]] = []
+        self.start(
+            "--head",
+            "--include-dashboard=false",
+            f"--port={self.port}",
+            f"--ray-client-server-port={self._client_port}",
+        )
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        """Start a node, also a second time: Ray gives it 30 s, which a busy machine may exceed."""
+        before, options = self.nodes(), ("--num-cpus=1", "--object-store-memory=200000000", "--disable-usage-stats")
+        for _ in range(2):
+            node = subprocess.Popen(
+                [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", *options, *words],
+                env={**os.environ, **self.variables, MARK: self.mark},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                start_new_session=True,
+            )
+            self._nodes.append(node)
+            while node.poll() is None:
+                if self.nodes() > before:
+                    return node
+        assert node.stdout is not None
+        raise AssertionError(node.stdout.read())
+
+    def nodes(self) -> int:
+        """The number of nodes that the cluster knows as alive."""
+        code = (
+            f"import ray; ray.init(address={self.address!r}, log_to_driver=False, configure_logging=False)\n"
+            "print(sum(node['Alive'] for node in ray.nodes()))"
+        )
+        if not self._nodes:
+            return 0
+        asked = subprocess.run(
+            [sys.executable, "-c", code], env={**os.environ, **self.variables}, capture_output=True, text=True
+        )
+        return int(asked.stdout) if asked.returncode == 0 else 0
+
+    def processes(self, name: str) -> list[int]:
+        """The processes of this cluster whose command line begins with a name."""
+        found = []
+        for folder in Path("/proc").iterdir():
+            try:
+                if (folder / "cmdline").read_bytes().startswith(name.encode()) and (
+                    f"{MARK}={self.mark}".encode() in (folder / "environ").read_bytes()
+                ):
+                    found.append(int(folder.name))
+            except (OSError, ValueError):
+                continue
+        return sorted(found)
+
+    def close(self) -> None:
+        for node in self._nodes:
+            node.terminate()
+        for node in self._nodes:
+            node.communicate(timeout=60)
+
+
+def until(reached: Callable[[], bool], timeout_s: float) -> bool:
+    deadline = time.monotonic() + timeout_s
+    while not reached():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RayCluster]:
+    cluster = RayCluster()
+    try:
+        cluster.start(f"--address={cluster.address}")
+        yield cluster
+    finally:
+        cluster.close()
+
+
+def sampled_with(cluster: RayCluster, *words: str) -> list[str]:
+    return [*SMALL, "sampler.id=ray", f"sampler.address={cluster.address}", *words]
+
+
+class Run:
+    """A run in a process of its own."""
+
+    def __init__(self, cluster: RayCluster, folder: Path, *words: str) -> None:
+        self.folder = folder
+        self._output = folder / "printed.txt"
+        with self._output.open("w", encoding="utf-8") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "rlcore", "run", *sampled_with(cluster, "name=there", *words)],
+                cwd=folder,
+                env={**os.environ, **cluster.variables},
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+
+    @property
+    def printed(self) -> str:
+        return self._output.read_text(encoding="utf-8")
+
+    def wait_for(self, text: str) -> None:
+        assert until(lambda: text in self.printed or self.process.poll() is not None, 240), self.printed
+        assert text in self.printed, self.printed
+
+    def end(self, status: int = 0) -> None:
+        assert self.process.wait(timeout=300) == status, self.printed
+
+
+def metrics(run: Path) -> list[dict[str, Any]]:
+    lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return [{name: value for name, value in json.loads(line).items() if "time" not in name} for line in lines]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_run_has_the_numbers_of_a_local_one_although_workers_are_lost(cluster: RayCluster, tmp_path: Path) -> None:
+    """One is killed, which Ray notices, and the other one is stopped, which only the heartbeats notice."""
+    local = rlcore_command(["run", *SMALL, "trainer.steps=8", "name=here"], tmp_path)
+    assert local.returncode == 0, local.stderr
+    run = Run(cluster, tmp_path, "trainer.steps=8")
+    run.wait_for("step     1  ")
+    assert f"2 workers of the Ray cluster {cluster.address}: " in run.printed
+    first, second = cluster.processes("ray::SamplerWorker")
+    os.kill(first, signal.SIGKILL)
+    run.wait_for("is lost and will be replaced")
+    os.kill(second, signal.SIGSTOP)
+    run.end()
+    with suppress(ProcessLookupError):
+        os.kill(second, signal.SIGKILL)  # Ray does not end a stopped process
+    assert run.printed.count("is lost and will be replaced") == 2
+    assert "no heartbeat for 10 s" in run.printed
+    assert metrics(tmp_path / "runs/here") == metrics(tmp_path / "runs/there")
+    assert until(lambda: not cluster.processes("ray::SamplerWorker"), 30), "workers outlive the run"
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_machine_leaves_and_returns(cluster: RayCluster, tmp_path: Path) -> None:
+    node = cluster.start(f"--address={cluster.address}")
+    run = Run(cluster, tmp_path, "sampler.workers=3", "trainer.steps=400")
+    run.wait_for("step     1  ")
+    node.terminate()
+    node.wait(timeout=60)
+    run.wait_for("is lost and will be replaced")
+    cluster.start(f"--address={cluster.address}").terminate  # noqa: B018 (closed with the cluster)
+    run.wait_for("has been started")
+    run.process.send_signal(signal.SIGINT)
+    run.end(130)
+    assert (tmp_path / "runs/there/checkpoints").is_dir()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("words", [("strategy.id=fsdp2", "strategy.processes=2"), ("schedule.ahead=1",)])
+def test_other_settings_have_the_numbers_of_local_runs(
+    words: tuple[str, ...], cluster: RayCluster, tmp_path: Path
+) -> None:
+    local = rlcore_command(["run", *SMALL, *words[: "schedule" in words[0]], "trainer.steps=2", "name=here"], tmp_path)
+    assert local.returncode == 0, local.stderr
+    run = Run(cluster, tmp_path, "trainer.steps=2", *words)
+    run.end()
+    here, there = (metrics(tmp_path / "runs" / name) for name in ("here", "there"))
+    assert [row["reward/mean"] for row in there] == [row["reward/mean"] for row in here]
+    assert [row["loss/total"] for row in there] == pytest.approx([row["loss/total"] for row in here], abs=1e-6)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_what_the_cluster_cannot_do_is_named(cluster: RayCluster, tmp_path: Path) -> None:
+    for variable, value in cluster.variables.items():
+        os.environ.setdefault(variable, value)
+    run = Run(cluster, tmp_path, "sampler.workers=9")
+    run.end(2)
+    assert "the cluster has no room for 9 workers, each with 1 CPUs and 0 GPUs" in run.printed
+    assert "set sampler.workers=2" in run.printed
+    assert not (tmp_path / "runs/there").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["sampler.address=ray://127.0.0.1:10001"], "the process of the run must be part of the cluster"),
+        (["sampler.address=127.0.0.1:1"], "there is no Ray cluster: Connection refused"),
+        (["sampler.address=here"], "there is no Ray cluster"),
+        (["sampler.workers=0"], "greater than or equal to 1"),
+        (["model.quantization=nf4", "lora.rank=4"], "quantised weights cannot be sent"),
+    ],
+)
+def test_what_cannot_be_sampled_there_is_refused(words: list[str], reason: str, tmp_path: Path) -> None:
+    done = rlcore_command(["run", "-p", "gsm8k-tools", "sampler.id=ray", *words, "--dry-run"], tmp_path)
+    assert done.returncode == 2
+    assert reason in done.stderr
