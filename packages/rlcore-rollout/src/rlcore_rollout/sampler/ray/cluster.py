@@ -67,7 +67,7 @@ class Cluster:
     def free(self) -> str:
         """Return the free cores and GPUs of the whole cluster."""
         free = self.ray.available_resources()
-        return f"{_amount(free.get('CPU', 0))} CPUs and {_amount(free.get('GPU', 0))} GPUs are free"
+        return f"free are CPU {free.get('CPU', 0):g} and GPU {free.get('GPU', 0):g}"
 
     def _connect(self, config: RaySamplerConfig) -> None:
         # A cluster on this machine may have more workers than cores: processes share them as usual.
@@ -104,11 +104,10 @@ class Cluster:
         for node in self._nodes():
             cpus, gpus = (node["Resources"].get(name, 0) for name in ("CPU", "GPU"))
             places += int(min(cpus // config.cpus, gpus // self.gpus if self.gpus else config.workers))
-            lines.append(f"{node['NodeManagerHostname']}: {_amount(cpus)} CPUs, {_amount(gpus)} GPUs")
+            lines.append(f"{node['NodeManagerHostname']}: CPU {cpus:g}, GPU {gpus:g}")
         if places < config.workers:
-            needed = f"{_amount(config.cpus)} CPUs and {_amount(self.gpus)} GPUs"
             raise UserError(
-                f"the cluster has no room for {config.workers} workers, each with {needed}",
+                f"the cluster has no room for {config.workers} workers, each with CPU {config.cpus:g} and GPU {self.gpus:g}",
                 found="\n".join([f"room for {places}", *lines]),
                 where="sampler.workers",
                 fix=f"set sampler.workers={places}" if places else "set a lower sampler.cpus or sampler.gpus",
@@ -119,10 +118,6 @@ def _has_token() -> bool:
     """Return whether there is a token for the cluster, where Ray looks for it."""
     given = any(os.environ.get(name) for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"))
     return given or (Path.home() / ".ray" / "auth_token").is_file()
-
-
-def _amount(number: float) -> str:
-    return f"{number:g}"
 
 
 @contextmanager

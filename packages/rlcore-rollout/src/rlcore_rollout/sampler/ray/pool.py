@@ -274,8 +274,8 @@ class WorkerPool:
         except WorkerLost as error:
             if time.monotonic() < deadline:
                 raise
-            wanted = f"{self._config.cpus:g} CPUs and {self._cluster.gpus:g} GPUs"
-            raise WorkerLost(f"no machine has a place with {wanted}: {self._cluster.free()}") from error
+            wanted = f"CPU {self._config.cpus:g} and GPU {self._cluster.gpus:g}"
+            raise WorkerLost(f"no machine has {wanted} free for it: {self._cluster.free()}") from error
         return found
 
     def _answer(self, reference: Any, deadline: float) -> Any:
