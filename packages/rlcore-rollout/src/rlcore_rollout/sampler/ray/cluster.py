@@ -107,7 +107,8 @@ class Cluster:
             lines.append(f"{node['NodeManagerHostname']}: CPU {cpus:g}, GPU {gpus:g}")
         if places < config.workers:
             raise UserError(
-                f"the cluster has no room for {config.workers} workers, each with CPU {config.cpus:g} and GPU {self.gpus:g}",
+                f"the cluster has no room for {config.workers} workers, "
+                f"each with CPU {config.cpus:g} and GPU {self.gpus:g}",
                 found="\n".join([f"room for {places}", *lines]),
                 where="sampler.workers",
                 fix=f"set sampler.workers={places}" if places else "set a lower sampler.cpus or sampler.gpus",
