@@ -48,6 +48,10 @@ class WorkerLost(EngineError):
     """A worker that ended, or does not answer."""
 
 
+class NoPlace(WorkerLost):
+    """A worker for which no machine has had free resources."""
+
+
 @dataclass(eq=False)
 class Worker:
     """A running worker.
@@ -275,7 +279,7 @@ class WorkerPool:
             if time.monotonic() < deadline:
                 raise
             wanted = f"CPU {self._config.cpus:g} and GPU {self._cluster.gpus:g}"
-            raise WorkerLost(f"no machine has {wanted} free for it: {self._cluster.free()}") from error
+            raise NoPlace(f"no machine has {wanted} free for it: {self._cluster.free()}") from error
         return found
 
     def _answer(self, reference: Any, deadline: float) -> Any:
@@ -302,13 +306,12 @@ class WorkerPool:
 
     def _take_in(self) -> None:
         """Take in the workers that have been started in place of others, after they have the newest weights."""
-        for number, future in list(self._starting.items()):
-            if not future.done():
-                continue
-            del self._starting[number]
+        for number in [number for number, future in self._starting.items() if future.done()]:
+            if (future := self._starting.pop(number, None)) is None:
+                continue  # loading the weights of another one has taken it in
             try:
                 worker = future.result()
-            except WorkerLost as error:  # also without a place: a machine may come back
+            except NoPlace as error:  # a machine may come back
                 self._reason = str(error)
                 self._launch(number)
                 continue

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 ATTEMPTS = 3
 """Workers on which a group may fail."""
+MOST_CALLS = 900
+"""Groups of a worker at a time. An actor of Ray makes at most 1,000 calls at a time, and must answer heartbeats."""
 
 
 class RaySampler:
@@ -78,7 +80,7 @@ class RaySampler:
     def _collect(self, request: RolloutRequest, meter: Meter) -> list[Group]:
         pool, tasks, key = self._pool, request.tasks, request.key
         # One group more than the limit, so that a worker has work while a result travels.
-        most = math.ceil(self._concurrency / request.group_size) + 1
+        most = min(math.ceil(self._concurrency / request.group_size) + 1, MOST_CALLS)
         waiting, found = deque(range(len(tasks))), dict[int, Group]()
         calls, failures = dict[Any, tuple[Worker, int]](), Counter[int]()
         try:
