@@ -6,70 +6,11 @@ the default recipe. The ideal is the time of a step that samples and then trains
 
 from __future__ import annotations
 
-import asyncio
-import random
-from collections.abc import Mapping
-
+from _waiting_tools import VERSIONS as VERSIONS
+from _waiting_tools import steps_of
 from comparison import Comparison
-from rl_plugin_gsm8k_tools.config import EnvironmentConfig
-from rl_plugin_gsm8k_tools.environment import Gsm8kTools
-from rlcore.session.session import RunSession
-from rlcore.types import Observation, Task, Trajectory
-from rlcore_trainer.controller.policy_gradient import PolicyGradientTrainer
 
-VERSIONS = ("rlcore-core", "rlcore-rollout", "rlcore-trainer", "torch")
 STEPS, SMOKE_STEPS = 7, 3
-LEAST_S, MOST_S = 0.2, 2.0
-
-
-class Slow(Gsm8kTools):
-    """The calculator environment, which waits before a task."""
-
-    Config = EnvironmentConfig
-
-    async def reset(self, task: Task, *, seed: int) -> Observation:
-        """Wait, as for a tool of another machine."""
-        await asyncio.sleep(random.Random(seed).uniform(LEAST_S, MOST_S))
-        return await super().reset(task, seed=seed)
-
-
-def noise(trajectory: Trajectory, task: Task) -> float:
-    """A reward that differs between siblings, so that all of them are trained."""
-    return trajectory.sibling / 8
-
-
-class Timed(RunSession):
-    """A run that stores its metrics."""
-
-    def __init__(self, *arguments: object, **settings: object) -> None:
-        super().__init__(*arguments, **settings)  # type: ignore[arg-type]
-        self.rows: list[Mapping[str, float]] = []
-
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Store the metrics of a step."""
-        self.rows.append(metrics)
-
-    def say(self, *lines: str) -> None:
-        """Print nothing."""
-
-
-def steps_of(ahead: int, steps: int) -> list[Mapping[str, float]]:
-    """Train, and return the metrics of each step."""
-    values = {
-        "model": {"path": "builtin:tiny-qwen2", "device": "cpu"},
-        "environment": {"id": f"{__file__}:Slow", "tools": ["calculator"], "max_turns": 2},
-        "data": {"id": "gsm8k-tools", "train": "generated"},
-        "reward": [{"id": f"{__file__}:noise"}],
-        "rollout": {"group_size": 8, "max_new_tokens": 40},
-        "trainer": {"id": "policy-gradient", "steps": steps, "tasks_per_step": 8, "learning_rate": 1e-5},
-        "evaluation": {"every": 0},
-        "schedule": {"ahead": ahead},
-    }
-    run = Timed.create(values)
-    assert isinstance(run, Timed)
-    PolicyGradientTrainer(run).train()
-    run.finished()
-    return run.rows
 
 
 def comparisons(*, smoke: bool = False) -> list[Comparison]:
@@ -77,10 +18,10 @@ def comparisons(*, smoke: bool = False) -> list[Comparison]:
     count = SMOKE_STEPS if smoke else STEPS
 
     def ours() -> float:
-        return sum(row["time/step_s"] for row in steps_of(1, count)[1:-1])
+        return sum(row["time/step_s"] for row in steps_of(count, schedule={"ahead": 1})[1:-1])
 
     def ideal() -> float:
-        rows = steps_of(0, count)[1:-1]
+        rows = steps_of(count)[1:-1]
         parts = [sum(row[name] for row in rows) for name in ("time/rollout_s", "time/update_s")]
         return sum(row["time/step_s"] for row in rows) * max(parts) / sum(parts)
 

@@ -56,6 +56,9 @@ class Copy:
         self._calls += 1
         return asyncio.run(self.engine.generate(prompt, sampling, session=f"{self._calls}"))
 
+    def completions(self, prompt: Prompt, sampling: Sampling) -> list[Completion]:
+        return [self.generate(prompt, sampling)]
+
 
 @pytest.fixture(params=["float32", "bfloat16"])
 def policy(request: pytest.FixtureRequest) -> CausalLanguageModel:

@@ -52,6 +52,9 @@ class Served:
     def generate(self, prompt: Prompt, sampling: Sampling) -> Completion:
         return self._runner.run(self.engine.generate(prompt, sampling, session="test"))
 
+    def completions(self, prompt: Prompt, sampling: Sampling) -> list[Completion]:
+        return [self.generate(prompt, sampling)]
+
     def update_weights(self, source: Any) -> None:
         self._runner.run(self.engine.load_weights(source))
 

@@ -73,6 +73,9 @@ class Direct:
     def generate(self, prompt: Prompt, sampling: Sampling, session: str = "test") -> Completion:
         return self.run(self.engine.generate(prompt, sampling, session=session))
 
+    def completions(self, prompt: Prompt, sampling: Sampling) -> list[Completion]:
+        return [self.generate(prompt, sampling)]
+
     def update_weights(self, source: Any) -> None:
         self.run(self.engine.load_weights(source))
 

@@ -66,6 +66,9 @@ class Direct:
     def generate(self, prompt: Prompt, sampling: Sampling = GREEDY) -> Completion:
         return self.run(self.engine.generate(prompt, sampling, session="test"))
 
+    def completions(self, prompt: Prompt, sampling: Sampling) -> list[Completion]:
+        return [self.generate(prompt, sampling)]
+
     def update_weights(self, source: Any) -> None:
         self.run(self.engine.load_weights(source))
 

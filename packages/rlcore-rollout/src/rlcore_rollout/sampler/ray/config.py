@@ -24,8 +24,8 @@ class RaySamplerConfig(Table):
     """Samples in other processes, also on other machines, each with an engine of its own."""
 
     address: str | None = None
-    """``HOST:PORT`` of the cluster, or ``auto`` for the one of this machine. By default, the environment variable
-    ``RAY_ADDRESS``; without it, a cluster on this machine that ends with the run."""
+    """``HOST:PORT`` of the cluster, ``auto`` for the one of this machine, or ``local`` to start one that ends with the
+    run. By default, the environment variable ``RAY_ADDRESS``, and without it ``local``."""
     workers: Annotated[int, Field(ge=1, le=4096)] = 2
     """Number of processes that sample. ``rollout.concurrency`` applies to each."""
     cpus: Annotated[float, Field(gt=0)] = 1
@@ -60,5 +60,6 @@ def check_ray(run: RunSession) -> Iterator[Finding]:
 
 
 def cluster_address(config: RaySamplerConfig) -> str | None:
-    """Return the address of the cluster; None for one on this machine that ends with the run."""
-    return config.address or os.environ.get(ADDRESS) or None
+    """Return the address of the cluster; None for one that ends with the run."""
+    address = config.address or os.environ.get(ADDRESS)
+    return None if address in ("", "local") else address
