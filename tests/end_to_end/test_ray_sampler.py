@@ -121,19 +121,16 @@ def cluster() -> Iterator[RayCluster]:
         cluster.close()
 
 
-def sampled_with(cluster: RayCluster, *words: str) -> list[str]:
-    return [*SMALL, "sampler.id=ray", f"sampler.address={cluster.address}", *words]
-
-
 class Run:
     """A run in a process of its own."""
 
     def __init__(self, cluster: RayCluster, folder: Path, *words: str) -> None:
         self.folder = folder
         self._output = folder / "printed.txt"
+        sampler = ("sampler.id=ray", f"sampler.address={cluster.address}", "name=there")
         with self._output.open("w", encoding="utf-8") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "rlcore", "run", *sampled_with(cluster, "name=there", *words)],
+                [sys.executable, "-m", "rlcore", "run", *SMALL, *sampler, *words],
                 cwd=folder,
                 env={**os.environ, **cluster.variables},
                 stdout=output,

@@ -45,7 +45,7 @@ from rlcore_rollout.images import ImagePool
 from rlcore_rollout.loop import AgentLoop, Limits
 from rlcore_rollout.model_client import ChatClient, TokenClient
 from rlcore_rollout.sampler.engine_client import make_model_client
-from rlcore_rollout.sampler.not_scored import not_scored_sentence, require_engine
+from rlcore_rollout.sampler.outcome import report_outcome, rollout_meter
 from rlcore_rollout.sampler.shared_sandbox import SharedSandbox
 from rlcore_rollout.threads import GrowingThreads
 
@@ -136,11 +136,6 @@ class LocalSampler:
         return min(most, max(1, Servers(environment.servers, spec.id).capacity() // (self._samplers or world_size())))
 
     @property
-    def takes_tokens(self) -> bool:
-        """Whether the engine takes tokens, and has the weights of the policy."""
-        return isinstance(self._client, TokenClient)
-
-    @property
     def chat_format(self) -> ChatFormat:
         """The renderer that the rollouts use. Raises `EngineError` for an engine that takes messages."""
         return self._tokens.chat_format
@@ -173,9 +168,7 @@ class LocalSampler:
         groups = self._loop.run(self._collect(request))
         trajectories = [trajectory for group in groups for trajectory in group.trajectories]
         self.require_services(trajectories)
-        require_engine(trajectories)
-        if sentence := not_scored_sentence(trajectories):
-            self._report.say(sentence)
+        report_outcome(trajectories, self._report)
         return groups
 
     def require_services(self, trajectories: Sequence[Trajectory]) -> None:
@@ -230,8 +223,7 @@ class LocalSampler:
         return completion
 
     async def _collect(self, request: RolloutRequest) -> list[Group]:
-        phase = "rollout" if request.purpose == "train" else request.purpose
-        meter = self._report.progress(phase, len(request.tasks) * request.group_size, "trajectory")
+        meter = rollout_meter(request, self._report)
 
         def ended(trajectory: Trajectory) -> None:
             meter.advance(tokens=trajectory.sampled_tokens)

@@ -120,6 +120,7 @@ class WorkerPool:
             for number in range(config.workers):
                 self._launch(number)
             self.workers = [self._first(number) for number in range(config.workers)]
+            self._failed.clear()
         except BaseException:
             self.close()
             raise
@@ -135,10 +136,13 @@ class WorkerPool:
         self.require_workers()
 
     def ask(self, call: Callable[[Any], Any]) -> list[Any]:
-        """Return the answers of all workers to a call of their actors; those that are lost meanwhile are left out."""
-        self.attend()
-        self.require_workers()
-        return list(self._asked(self.workers, call).values())
+        """Return the answers of all workers to a call of their actors, without those that are lost: at least one."""
+        answers = list[Any]()
+        while not answers:
+            self.attend()
+            self.require_workers()
+            answers = list(self._asked(self.workers, call).values())
+        return answers
 
     def attend(self) -> None:
         """Exchange heartbeats, replace workers that are silent, and take in those that were started."""
@@ -231,7 +235,7 @@ class WorkerPool:
                 return self._starting.pop(number).result()
             except WorkerLost as error:
                 self._failed[number] += 1
-                if self._failed[number] == STARTS:
+                if isinstance(error, NoPlace) or self._failed[number] == STARTS:
                     raise EngineError(f"worker {number} of {self._cluster.named} cannot be started: {error}") from None
                 self._launch(number)
 

@@ -11,7 +11,7 @@ from rlcore.abilities import KeepsGroups
 from rlcore.errors import EngineError
 from rlcore.types import Completion, Group, Prompt, RolloutRequest, Sampling
 
-from rlcore_rollout.sampler.not_scored import not_scored_sentence, require_engine
+from rlcore_rollout.sampler.outcome import report_outcome, rollout_meter
 from rlcore_rollout.sampler.ray.pool import Worker, WorkerPool
 from rlcore_rollout.sampler.ray.weights import pack
 
@@ -68,13 +68,9 @@ class RaySampler:
 
     def collect(self, request: RolloutRequest) -> Sequence[Group]:
         """Scored groups in the order of the request's tasks. Raises as `LocalSampler.collect`."""
-        phase = "rollout" if request.purpose == "train" else request.purpose
-        with self._report.progress(phase, len(request.tasks) * request.group_size, "trajectory") as meter:
+        with rollout_meter(request, self._report) as meter:
             groups = self._collect(request, meter)
-        trajectories = [trajectory for group in groups for trajectory in group.trajectories]
-        require_engine(trajectories)
-        if sentence := not_scored_sentence(trajectories):
-            self._report.say(sentence)
+        report_outcome([trajectory for group in groups for trajectory in group.trajectories], self._report)
         return groups
 
     def _collect(self, request: RolloutRequest, meter: Meter) -> list[Group]:

@@ -1,4 +1,4 @@
-"""What is said about trajectories without a reward."""
+"""What a sampler reports: the progress of a rollout, and trajectories without a reward."""
 
 from __future__ import annotations
 
@@ -7,14 +7,23 @@ from collections.abc import Sequence
 
 from rlcore.console.wording import counted
 from rlcore.errors import EngineError
-from rlcore.types import Boundary, Trajectory
+from rlcore.runs.progress import Meter, Report
+from rlcore.types import Boundary, RolloutRequest, Trajectory
 
 
-def require_engine(trajectories: Sequence[Trajectory]) -> None:
-    """Raise `EngineError` if the engine failed in every trajectory."""
+def rollout_meter(request: RolloutRequest, report: Report) -> Meter:
+    """The meter of the trajectories of a request."""
+    phase = "rollout" if request.purpose == "train" else request.purpose
+    return report.progress(phase, len(request.tasks) * request.group_size, "trajectory")
+
+
+def report_outcome(trajectories: Sequence[Trajectory], report: Report) -> None:
+    """Report trajectories without a reward. Raises `EngineError` if the engine failed in every trajectory."""
     failures = [one.failure for one in trajectories if one.failure and one.failure.boundary is Boundary.ENGINE]
     if failures and len(failures) == len(trajectories):
         raise EngineError(f"the engine failed in all {len(trajectories)} trajectories: {failures[0].message}")
+    if sentence := not_scored_sentence(trajectories):
+        report.say(sentence)
 
 
 def not_scored_sentence(trajectories: Sequence[Trajectory]) -> str | None:
