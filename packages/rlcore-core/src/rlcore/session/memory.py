@@ -138,7 +138,7 @@ def estimate_memory(run: RunSession, model: Path | ModelShape) -> MemoryEstimate
     if trainer.needs_environment and run.engine_spec.memory is not None:
         more = _needs(run, run.engine_spec.memory, "engine", run.engine_spec.id, placed)
         phases = {name: {**needs.phases.get(name, {}), **phase} for name, phase in more.phases.items()}
-        once = {name: count * (processes - 1) for name, count in more.parts.items() if run.engine_spec.shared}
+        once = {name: count * (processes - 1) for name, count in more.parts.items() if run.shares_sampler}
         needs = replace(needs, parts={**needs.parts, **more.parts}, phases={**needs.phases, **phases})
     program = CUDA_BYTES if gpu else max(used_bytes(), PROGRAM_BYTES) + WORKING_BYTES
     available = gpu[0] if gpu else memory_bytes()
