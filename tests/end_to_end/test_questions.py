@@ -8,42 +8,16 @@ from itertools import pairwise
 
 import pytest
 import rlcore
-from killed_runs import ENVIRONMENT
 from preloaded import rlcore_command
 from rlcore.api.runs import Run
 from rlcore.runs.evidence import ratio
 from rlcore.types import Group
-
-REWARDS = '''
-from rlcore.types import RewardResult
-
-
-class Parity:
-    """Splits groups of even tasks, and fails for one answer of every fifth task."""
-
-    def __call__(self, trajectory, task):
-        number = int(task.id.rpartition(":")[2])
-        if number % 5 == 0 and trajectory.sibling == 1:
-            return RewardResult(value=None, error="the judge is overloaded", error_kind="overloaded")
-        value = float(number % 2 == 0 and trajectory.sibling % 2 == 0)
-        return RewardResult(value=value, text=f"I read {len(trajectory.final_response)} characters of {task.id}.")
-'''
-SETTINGS = (
-    *("run", "-p", "gsm8k-tools", "name=wrong", f"environment.id={ENVIRONMENT}:Delayed", "data.id=gsm8k-tools"),
-    *("reward.0.id=rewards.py:Parity", "warmup.steps=70", "warmup.demonstrations_per_step=16", "trainer.steps=3"),
-    *("trainer.tasks_per_step=3", "rollout.group_size=4", "trainer.updates_per_rollout=2", "rollout.max_new_tokens=28"),
-    *("algorithm.filter.metric=reward", "algorithm.filter.oversample=3", "algorithm.kl.coefficient=0.01"),
-    *("trainer.learning_rate=1e-3", "evaluation.every=3", "evaluation.tasks=4"),
-)
+from troubled_run import troubled_run
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    folder = tmp_path_factory.mktemp("questions")
-    (folder / "rewards.py").write_text(REWARDS, encoding="utf-8")
-    done = rlcore_command(SETTINGS, folder)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return rlcore.load_run(folder / "runs" / "wrong")
+    return rlcore.load_run(troubled_run(tmp_path_factory.mktemp("questions")))
 
 
 @dataclass(frozen=True)

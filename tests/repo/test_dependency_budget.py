@@ -47,6 +47,7 @@ BUDGET = {
     "rlcore-merge": CORE | {"numpy", "ml-dtypes", "threadpoolctl", "zlib-ng"},
     "rlcore-compat": CORE,
     "rlcore-gui": CORE | OF_SCREENS,
+    "rlcore-view": CORE | TOKENIZERS | {"pillow", "starlette", "uvicorn"},
     "rl-plugin-aitw": CORE | OF_SCREENS,
     "rl-plugin-gem": CORE | OF_GEM,
     "rl-plugin-gsm8k-tools": CORE,

@@ -12,6 +12,7 @@ from rlcore.api.frames import pandas_frame, polars_frame
 from rlcore.api.trajectories import Stored, Trajectories
 from rlcore.diagnosis.diagnosing import Diagnosis, diagnose
 from rlcore.errors import UserError
+from rlcore.plugins.loading import load_attribute
 from rlcore.report.notebook import curve, page
 from rlcore.runs.directory import (
     asked_of,
@@ -139,6 +140,18 @@ class Run:
 
     def _evidence(self, step: int, purpose: str, kind: str) -> Path:
         return self.path / EVIDENCE / f"{purpose}-{step:06d}.{kind}"
+
+    def view(self, *, trajectories: int = 12) -> Any:
+        """The pages of ``rlcore view`` in a notebook, with the best and worst trajectories.
+
+        Args:
+            trajectories: how many trajectories are kept in the notebook
+
+        Raises:
+            NotInstalledError: rlcore-view is not installed.
+        """
+        page = load_attribute("rlcore_view.notebook:Page", what="the page of a run", needs=("rlcore[view]",))
+        return page(self.path, trajectories)
 
     @property
     def checkpoints(self) -> list[Path]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import socket
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,7 +19,7 @@ from rlcore.plugins.registry import Registry
 from rlcore.session.exits import exits_reported, stops_handled
 from rlcore.specs import EnvironmentSpec
 from rlcore.transport.hosting import HostedEnvironments, interpreters
-from rlcore.transport.network import TOKEN, server_token
+from rlcore.transport.network import TOKEN, listening_on, server_token
 from rlcore.transport.server import EnvironmentServer
 
 GIVEN = 32
@@ -95,7 +94,7 @@ def environment(
     start = interpreters(spec, offered.python, offered.variables)
     hosted = HostedEnvironments(start, spec=spec, options=offered.options, timeout_s=timeout_s)
     hosted.examine()
-    with _listening(host, port) as listening:
+    with listening_on(host, port) as listening:
         server = EnvironmentServer(
             hosted,
             listening,
@@ -117,19 +116,6 @@ def environment(
         with stops_handled(lambda *_: server.stop()):
             server.run()
     return 0
-
-
-def _listening(host: str, port: int) -> socket.socket:
-    """A socket that listens.
-
-    Raises:
-        UserError: the address cannot be used.
-    """
-    try:
-        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-    except OSError as error:
-        found = error.strerror or str(error)
-        raise UserError(f"cannot listen on {host}:{port}", found=found, fix="use another --port or --host") from None
 
 
 __all__ = ["serve"]

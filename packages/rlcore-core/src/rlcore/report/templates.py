@@ -1,4 +1,4 @@
-"""The templates of this folder. jinja2 is imported when the first page is written."""
+"""Templates of this folder, and of packages that write pages. jinja2 is imported when the first page is written."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 
 @cache
-def template(name: str) -> Template:
-    """A template whose lines are joined without their indentation, so that it adds no white space to a page."""
+def template(name: str, package: str = __package__) -> Template:
+    """A template of a package. Its lines are joined without their indentation, so that it adds no white space."""
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(autoescape=True, undefined=StrictUndefined)
     environment.filters |= {"printable": printable, "lines": _lines, "counted": counted}
-    return environment.from_string("".join(line.strip() for line in source(name).splitlines()))
+    return environment.from_string("".join(line.strip() for line in source(name, package).splitlines()))
 
 
-def source(name: str) -> str:
-    """The text of a file of this folder."""
-    return (files(__package__) / name).read_text(encoding="utf-8")
+def source(name: str, package: str = __package__) -> str:
+    """The text of a file of a package."""
+    return (files(package) / name).read_text(encoding="utf-8")
 
 
 def _lines(text: str, limit: int) -> str:

@@ -53,6 +53,19 @@ def server_token() -> str:
     return token
 
 
+def listening_on(host: str, port: int) -> socket.socket:
+    """A socket that listens.
+
+    Raises:
+        UserError: the address cannot be used.
+    """
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        found = os.strerror(error.errno) if error.errno else str(error)
+        raise UserError(f"cannot listen on {host}:{port}", found=found, fix="use another --port or --host") from None
+
+
 class Connection(Channel):
     """One side of a connection. It is closed when this object is collected.
 
@@ -189,4 +202,4 @@ def _other_token(address: str) -> UserError:
     return UserError("the server of environments refused the token", found="another one", where=address, fix=fix)
 
 
-__all__ = ["TOKEN", "Connection", "accepted", "connect", "server_token"]
+__all__ = ["TOKEN", "Connection", "accepted", "connect", "listening_on", "server_token"]

@@ -1,0 +1,232 @@
+// Trajectories of a run by condition and text.
+import { useState } from "preact/hooks";
+import { choose, link, useAddress } from "./address";
+import { api, type Found, isReport, type Row } from "./api";
+import { useAnswer } from "./data";
+import { count, number, printable } from "./format";
+import { filesOf, useFresh } from "./live";
+import { TaskCurve } from "./task_curve";
+import { Clipped, type Column, Crumbs, DataTable, Loading, Panel, ProblemBox } from "./ui";
+
+const LIMIT = 1000;
+const EXAMPLES: [string, string][] = [
+  ["not scored", "reward is None"],
+  ["cut at the token limit", 'stop == "length"'],
+  ["tool errors", "tool_errors > 0"],
+  ["no difference in the group", 'spread == 0 and purpose == "train"'],
+];
+
+export function FindView({ run }: { run: string }) {
+  const { query } = useAddress();
+  const changed = useFresh(run, filesOf);
+  const { where, text, purpose, steps, task } = query;
+  const sort = query["sort"] ?? "";
+  const asked = { where, text, purpose, steps, task, sort, limit: LIMIT };
+  const found = useAnswer((signal) => api.find(run, asked, signal), JSON.stringify([run, asked]), changed);
+  const [columns, setColumns] = useState<string[]>([]);
+  if (found.value && found.value.columns.join() !== columns.join()) setColumns(found.value.columns);
+  const crumbs = (
+    <Crumbs
+      items={[
+        { label: "Runs", href: link([]) },
+        { label: run, href: link(["run", run]) },
+        { label: "Find trajectories" },
+      ]}
+    />
+  );
+  if (isReport) {
+    return (
+      <>
+        {crumbs}
+        <p class="muted empty">A report cannot be searched. Use rlcore view with the run.</p>
+      </>
+    );
+  }
+  return (
+    <>
+      {crumbs}
+      <Form
+        key={JSON.stringify([where, text, purpose, steps, task])}
+        query={query}
+        problem={found.problem}
+        columns={columns}
+      />
+      {task && found.value && !found.problem && <TaskCurve run={run} rows={found.value.rows} />}
+      {found.value && !found.problem ? (
+        <Results run={run} found={found.value} where={where ?? ""} sort={sort} />
+      ) : (
+        !found.problem && <Loading />
+      )}
+    </>
+  );
+}
+
+interface FormProps {
+  query: Record<string, string>;
+  problem: (Error & { fix?: string }) | undefined;
+  columns: string[];
+}
+
+function Form({ query, problem, columns }: FormProps) {
+  const submit = (event: SubmitEvent) => {
+    event.preventDefault();
+    const fields = new FormData(event.currentTarget as HTMLFormElement);
+    choose(Object.fromEntries([...fields].map(([name, value]) => [name, String(value).trim()])));
+  };
+  // The server names the option that is wrong.
+  const wrong = !problem ? "" : problem.message.startsWith("--step") ? "steps" : "where";
+  return (
+    <section class="panel">
+      <form class="find" onSubmit={submit}>
+        <label class="grow">
+          Condition
+          <input
+            name="where"
+            data-filter
+            class="code"
+            value={query["where"] ?? ""}
+            placeholder={'reward == 0 and stop == "length"'}
+            spellcheck={false}
+            aria-invalid={wrong === "where"}
+          />
+          {problem && wrong === "where" && <ProblemBox problem={problem} />}
+        </label>
+        <label>
+          Text
+          <input name="text" value={query["text"] ?? ""} placeholder="in messages, calls and verdicts" />
+        </label>
+        <label>
+          Purpose
+          <select name="purpose" value={query["purpose"] ?? ""}>
+            <option value="">all</option>
+            <option value="train">train</option>
+            <option value="evaluation">evaluation</option>
+          </select>
+        </label>
+        <label class="small">
+          Steps
+          <input name="steps" value={query["steps"] ?? ""} placeholder="3-9" aria-invalid={wrong === "steps"} />
+          {problem && wrong === "steps" && <ProblemBox problem={problem} />}
+        </label>
+        <label class="small">
+          Task
+          <input name="task" value={query["task"] ?? ""} />
+        </label>
+        <button class="primary">Find</button>
+      </form>
+      <div class="chips" role="group" aria-label="Examples">
+        <span class="muted">Examples</span>
+        {EXAMPLES.map(([label, where]) => (
+          <button
+            key={label}
+            class="chip"
+            aria-pressed={query["where"] === where}
+            title={where}
+            onClick={() => choose({ where })}
+          >
+            {label}
+          </button>
+        ))}
+        {columns.length > 0 && (
+          <details>
+            <summary>Names of columns</summary>
+            <p class="names">
+              {columns.map((name) => (
+                <code key={name}>{printable(name)}</code>
+              ))}
+            </p>
+          </details>
+        )}
+      </div>
+    </section>
+  );
+}
+
+/** The trajectories of a report, which is its answer to a search for all. */
+export function Kept({ run }: { run: string }) {
+  const { value } = useAnswer((signal) => api.find(run, {}, signal), run);
+  return value ? <Results run={run} found={value} where="" sort="" /> : null;
+}
+
+function Results({ run, found, where, sort }: { run: string; found: Found; where: string; sort: string }) {
+  const { rows, total, searched, columns: names } = found;
+  const cut = total > rows.length ? `; the first ${number(rows.length)} are shown` : "";
+  return (
+    <Panel title={`${number(total)} of ${count(searched, "trajectory")}${cut}`}>
+      <DataTable
+        label="Trajectories"
+        rows={rows}
+        columns={columnsOf(names.filter((name) => mentions(where, name)))}
+        id={(row) => [row.purpose, row.step, row.group, row.sibling, row.trained_step].join("-")}
+        href={(row) => link(["run", run, row.purpose, row.step, row.group, row.sibling])}
+        sort={sort}
+        onSort={isReport ? undefined : (next) => choose({ sort: next })}
+        sorts={isReport}
+        height="max(320px, calc(100vh - 300px))"
+        empty="No trajectory fits."
+      />
+    </Panel>
+  );
+}
+
+function mentions(where: string, name: string): boolean {
+  return !STANDARD.has(name) && where.split(/[^\w/.-]+/).includes(name);
+}
+
+function columnsOf(extra: string[]): Column<Row>[] {
+  const numeric = (
+    key: string,
+    width: number,
+    value: (row: Row) => number | null | undefined,
+    label = key,
+  ): Column<Row> => ({
+    key,
+    label: label[0]?.toUpperCase() + label.slice(1).replaceAll("_", " "),
+    width,
+    numeric: true,
+    value,
+    show: (row) => number(value(row)),
+  });
+  const words = (key: "task" | "stop" | "failure" | "purpose" | "fate", width: number): Column<Row> => ({
+    key,
+    label: key[0]?.toUpperCase() + key.slice(1),
+    width,
+    value: (row) => row[key],
+    show: (row) => <Clipped text={row[key] ?? ""} />,
+  });
+  return [
+    words("purpose", 96),
+    numeric("step", 66, ({ step }) => step),
+    numeric("group", 70, ({ group }) => group),
+    numeric("sibling", 76, ({ sibling }) => sibling),
+    words("task", 120),
+    numeric("reward", 76, ({ reward }) => reward),
+    numeric("mean", 104, ({ mean }) => mean, "group_mean"),
+    words("stop", 84),
+    numeric("tokens", 78, ({ tokens }) => tokens),
+    numeric("turns", 70, ({ turns }) => turns),
+    words("fate", 84),
+    ...extra.map((name) => numeric(name, 90, (row) => extraOf(row, name))),
+    words("failure", 110),
+  ];
+}
+
+const STANDARD = new Set([
+  "purpose",
+  "step",
+  "group",
+  "sibling",
+  "task",
+  "reward",
+  "mean",
+  "stop",
+  "tokens",
+  "turns",
+  "fate",
+  "failure",
+]);
+
+function extraOf(row: Row, name: string): number | null {
+  const value = row[name as keyof Row] ?? row.sampling?.[name] ?? row.metrics[name] ?? row.rewards[name];
+  return typeof value === "number" ? value : null;
+}

@@ -1,0 +1,91 @@
+// Two evaluations of the same tasks.
+import type { Row } from "./api";
+
+export interface Pair {
+  task: string;
+  first: Row;
+  second: Row;
+  /** Mean reward of the samples of the task in each evaluation. */
+  before: number;
+  after: number;
+  difference: number;
+}
+
+interface Sampled {
+  row: Row;
+  mean: number;
+}
+
+/** Tasks that both evaluations scored. */
+export function pairsOf(first: Row[], second: Row[]): Pair[] {
+  const before = byTask(first);
+  const pairs: Pair[] = [];
+  for (const [key, { row, mean }] of byTask(second)) {
+    const other = before.get(key);
+    if (!other) continue;
+    pairs.push({
+      task: row.task,
+      first: other.row,
+      second: row,
+      before: other.mean,
+      after: mean,
+      difference: mean - other.mean,
+    });
+  }
+  return pairs;
+}
+
+function byTask(rows: Row[]): Map<string, Sampled> {
+  const tasks = new Map<string, { row: Row; rewards: number[] }>();
+  for (const row of rows) {
+    if (row.reward === null) continue;
+    const key = `${row.environment}\n${row.task}`;
+    const known = tasks.get(key);
+    if (known) known.rewards.push(row.reward);
+    else tasks.set(key, { row, rewards: [row.reward] });
+  }
+  return new Map([...tasks].map(([key, { row, rewards }]) => [key, { row, mean: meanOf(rewards) }]));
+}
+
+export interface Comparison {
+  before: number;
+  after: number;
+  difference: number;
+  /** Half of the 95 % interval of the mean difference; null for fewer than two tasks. */
+  margin: number | null;
+  /** Tasks by whether the mean reward reached the success of the evaluation. */
+  wrongToRight: number;
+  rightToWrong: number;
+  bothRight: number;
+  bothWrong: number;
+}
+
+export function compare(pairs: Pair[], success: number): Comparison {
+  const differences = pairs.map(({ difference }) => difference);
+  const counted = (was: boolean, is: boolean) =>
+    pairs.filter(({ before, after }) => before >= success === was && after >= success === is).length;
+  return {
+    before: meanOf(pairs.map(({ before }) => before)),
+    after: meanOf(pairs.map(({ after }) => after)),
+    difference: meanOf(differences),
+    margin: marginOf(differences),
+    wrongToRight: counted(false, true),
+    rightToWrong: counted(true, false),
+    bothRight: counted(true, true),
+    bothWrong: counted(false, false),
+  };
+}
+
+function meanOf(values: number[]): number {
+  return values.reduce((sum, value) => sum + value, 0) / values.length;
+}
+
+/** From the distribution of Student, whose quantile is approximated within 1 % from five degrees of freedom on. */
+function marginOf(differences: number[]): number | null {
+  const degrees = differences.length - 1;
+  if (degrees < 1) return null;
+  const mean = meanOf(differences);
+  const variance = differences.reduce((sum, value) => sum + (value - mean) ** 2, 0) / degrees;
+  const quantile = 1.96 + 2.372 / degrees + 2.82 / degrees ** 2 + 2.56 / degrees ** 3 + 3 / degrees ** 5;
+  return quantile * Math.sqrt(variance / differences.length);
+}

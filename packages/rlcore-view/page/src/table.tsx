@@ -1,0 +1,182 @@
+// A table of which only the visible rows are in the document, so that 100,000 rows scroll smoothly.
+import type { ComponentChildren } from "preact";
+import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { go } from "./address";
+
+export interface Column<T> {
+  key: string;
+  label: string;
+  /** Orders the rows, and is shown unless there is "show". */
+  value: (row: T) => string | number | null | undefined;
+  show?: (row: T) => ComponentChildren;
+  /** Right-aligned, and sorted in descending order first. */
+  numeric?: boolean;
+  /** Smallest width in pixels; wider tables share the rest in proportion. */
+  width: number;
+  /** Shown when the pointer rests on the label. */
+  help?: string;
+}
+
+interface TableProps<T> {
+  /** For screen readers. */
+  label: string;
+  rows: T[];
+  columns: Column<T>[];
+  /** Identifies a row, also after new rows arrived. */
+  id: (row: T) => string;
+  href: (row: T) => string;
+  /** Key of a column, with "-" before it for descending order. Without "onSort", the table keeps its own. */
+  sort?: string;
+  onSort?: (sort: string) => void;
+  /** False if the rows come sorted. */
+  sorts?: boolean;
+  /** Largest height in CSS. */
+  height?: string;
+  empty?: string;
+}
+
+const ROW_PX = 30;
+/** Rows beyond the visible ones, so that rows are rendered anew only after several were scrolled. */
+const MARGIN = 12;
+
+/** Scroll places and selections of tables, to restore them on the way back. */
+const places = new Map<string, { top: number; selected: string }>();
+
+export function DataTable<T>(props: TableProps<T>) {
+  const { label, rows, columns, id, href, height = "min(60vh, 640px)", empty = "There are no rows." } = props;
+  const [ownSort, setOwnSort] = useState(props.sort ?? "");
+  const sort = props.onSort ? (props.sort ?? "") : ownSort;
+  const sorted = useMemo(() => (props.sorts === false ? rows : sortedBy(rows, columns, sort)), [rows, sort]);
+
+  const place = `${location.hash.split("?")[0]} ${label}`;
+  const box = useRef<HTMLDivElement>(null);
+  const [from, setFrom] = useState(0);
+  const [visible, setVisible] = useState(24);
+  const [selected, setSelected] = useState(places.get(place)?.selected ?? "");
+
+  useLayoutEffect(() => {
+    const element = box.current;
+    if (!element) return;
+    const kept = places.get(place);
+    if (kept) element.scrollTop = kept.top;
+    const measure = () => setVisible(Math.ceil(element.clientHeight / ROW_PX) + 1);
+    const sizes = new ResizeObserver(measure);
+    sizes.observe(element);
+    return () => sizes.disconnect();
+  }, [rows.length === 0]);
+
+  const remember = (change: Partial<{ top: number; selected: string }>) =>
+    places.set(place, { top: box.current?.scrollTop ?? 0, selected, ...change });
+  const scrolled = () => {
+    const top = box.current?.scrollTop ?? 0;
+    remember({ top });
+    setFrom(Math.floor(top / ROW_PX / MARGIN) * MARGIN);
+  };
+  const select = (index: number) => {
+    const at = Math.min(sorted.length - 1, Math.max(0, index));
+    const row = sorted[at];
+    const element = box.current;
+    if (!row || !element) return;
+    setSelected(id(row));
+    remember({ selected: id(row) });
+    const room = element.clientHeight - 2 * ROW_PX; // without the header, which sticks to the top
+    element.scrollTop = Math.min(at * ROW_PX, Math.max(element.scrollTop, at * ROW_PX - room));
+  };
+  const pressed = (event: KeyboardEvent) => {
+    if (event.target !== event.currentTarget && event.key === "Enter") return; // a button or a link inside
+    const at = sorted.findIndex((row) => id(row) === selected);
+    const page = Math.max(1, Math.floor((box.current?.clientHeight ?? 0) / ROW_PX) - 2);
+    const moves: Record<string, number> = {
+      ...{ j: at + 1, ArrowDown: at + 1, k: at - 1, ArrowUp: at - 1 },
+      ...{ PageDown: at + page, PageUp: at - page, Home: 0, End: sorted.length - 1 },
+    };
+    const to = moves[event.key];
+    const row = sorted[at];
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (to !== undefined) select(to);
+    else if (event.key === "Enter" && row) go(href(row));
+    else return;
+    event.preventDefault();
+  };
+  const sortBy = (column: Column<T>) => {
+    const [once, twice] = column.numeric ? [`-${column.key}`, column.key] : [column.key, `-${column.key}`];
+    const next = sort === once ? twice : once;
+    if (props.onSort) props.onSort(next);
+    else setOwnSort(next);
+  };
+
+  if (!rows.length) return <p class="muted empty">{empty}</p>;
+  const first = Math.max(0, Math.min(from, sorted.length - visible) - MARGIN);
+  const shown = sorted.slice(first, first + visible + 3 * MARGIN);
+  const tracks = columns.map(({ width }) => `minmax(${width}px, ${width}fr)`).join(" ");
+  const width = columns.reduce((sum, column) => sum + column.width, 0) + 24;
+  return (
+    <div
+      class="table"
+      role="grid"
+      ref={box}
+      tabIndex={0}
+      aria-label={label}
+      aria-rowcount={sorted.length + 1}
+      aria-activedescendant={selected ? `${label} ${selected}`.replaceAll(" ", "-") : undefined}
+      style={{ maxHeight: height }}
+      onScroll={scrolled}
+      onKeyDown={pressed}
+    >
+      <div class="rows" role="rowgroup" style={{ height: `${(sorted.length + 1) * ROW_PX}px`, minWidth: `${width}px` }}>
+        <div class="row head" role="row" aria-rowindex={1} style={{ gridTemplateColumns: tracks }}>
+          {columns.map((column) => (
+            <div
+              key={column.key}
+              role="columnheader"
+              class={column.numeric ? "numeric" : ""}
+              aria-sort={sort === column.key ? "ascending" : sort === `-${column.key}` ? "descending" : "none"}
+            >
+              {column.label && (
+                <button title={column.help} onClick={() => sortBy(column)}>
+                  {column.label}
+                </button>
+              )}
+            </div>
+          ))}
+        </div>
+        {shown.map((row, index) => (
+          <div
+            key={id(row)}
+            id={`${label} ${id(row)}`.replaceAll(" ", "-")}
+            class={id(row) === selected ? "row selected" : "row"}
+            role="row"
+            aria-rowindex={first + index + 2}
+            aria-selected={id(row) === selected}
+            style={{ gridTemplateColumns: tracks, top: `${(first + index + 1) * ROW_PX}px` }}
+          >
+            {columns.map((column, at) => (
+              <div key={column.key} role="gridcell" class={column.numeric ? "numeric" : ""}>
+                {at === 0 && (
+                  <a class="whole" href={href(row)} tabIndex={-1} aria-label={String(column.value(row) ?? "")} />
+                )}
+                {column.show ? column.show(row) : column.value(row)}
+              </div>
+            ))}
+          </div>
+        ))}
+      </div>
+    </div>
+  );
+}
+
+/** Rows without a value come last in both directions. */
+function sortedBy<T>(rows: T[], columns: Column<T>[], sort: string): T[] {
+  const column = columns.find(({ key }) => key === sort.replace(/^-/, ""));
+  if (!column) return rows;
+  const sign = sort.startsWith("-") ? -1 : 1;
+  const keyed = rows.map((row) => ({ row, value: column.value(row) ?? null }));
+  keyed.sort((left, right) => {
+    if (left.value === null || right.value === null) return Number(left.value === null) - Number(right.value === null);
+    if (typeof left.value === "number" && typeof right.value === "number") return sign * (left.value - right.value);
+    return sign * collator.compare(String(left.value), String(right.value));
+  });
+  return keyed.map(({ row }) => row);
+}
+
+const collator = new Intl.Collator("en", { numeric: true });

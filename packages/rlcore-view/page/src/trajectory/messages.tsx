@@ -1,0 +1,218 @@
+// A conversation by turns.
+import { Fragment } from "preact";
+import type { Mark, Message, Num, Segment, ToolCall, Turn, TurnNote } from "../api";
+import { count, number, printable } from "../format";
+import { Pill } from "../ui";
+import { MarkLegend, Picture } from "./picture";
+import { LongText, Marked } from "./text";
+
+/** A character to mark: "piece" counts the parts of a message and then its calls. */
+export interface Marking {
+  piece: number;
+  offset: number;
+}
+
+interface ConversationProps {
+  run: string;
+  segment: Segment;
+  /** Turns of the policy in the segments before it. */
+  before: number;
+}
+
+export function Conversation({ run, segment, before }: ConversationProps) {
+  let policies = before;
+  let results: Message[][] = [];
+  return (
+    <ol class="conversation">
+      {segment.turns.map((turn, index) => {
+        if (turn.kind === "observation") {
+          const linked = new Set(results.flat());
+          const messages = turn.messages.filter((message) => !linked.has(message));
+          const note = segment.turns[index + 1]?.note;
+          return <Observation run={run} messages={messages} after={policies} marks={note?.marks ?? []} key={index} />;
+        }
+        results = resultsOf(turn, segment.turns[index + 1]);
+        const marks = segment.turns[index + 2]?.note?.marks ?? [];
+        policies++;
+        return <Answer run={run} turn={turn} number={policies} results={results} marks={marks} key={index} />;
+      })}
+    </ol>
+  );
+}
+
+interface ObservationProps {
+  run: string;
+  messages: Message[];
+  /** Turns of the policy before it. */
+  after: number;
+  marks: Mark[];
+}
+
+function Observation({ run, messages, after, marks }: ObservationProps) {
+  if (!messages.length) return null;
+  const pictured = messages.filter((message) => message.parts.some((part) => "image" in part)).at(-1);
+  return (
+    <li class="turn">
+      {messages.map((message, index) => (
+        <MessageBox
+          run={run}
+          message={message}
+          label={after && message.role === "user" ? "environment" : message.role}
+          marks={message === pictured ? marks : []}
+          key={index}
+        />
+      ))}
+    </li>
+  );
+}
+
+interface AnswerProps {
+  run: string;
+  turn: Turn;
+  number: number;
+  results: Message[][];
+  marks: Mark[];
+}
+
+function Answer({ run, turn, number: place, results, marks }: AnswerProps) {
+  let calls = 0;
+  return (
+    <li class="turn policy">
+      <TurnFacts turn={turn} place={place} />
+      {turn.messages.map((message, index) => {
+        const own = results.slice(calls, (calls += message.calls.length));
+        return <MessageBox run={run} message={message} results={own} marks={marks} key={index} />;
+      })}
+      {turn.note && <Note note={turn.note} />}
+    </li>
+  );
+}
+
+function TurnFacts({ turn, place }: { turn: Turn; place: number }) {
+  return (
+    <div class="turn-facts">
+      <strong>Turn {place}</strong>
+      <span>{count(turn.end - turn.start, "token")}</span>
+      {turn.finish_reason && <span>{printable(turn.finish_reason)}</span>}
+      <span>policy {turn.policy_version}</span>
+      {turn.reward !== null && <span>reward {number(turn.reward)}</span>}
+      {turn.note?.right != null && <Verdict right={turn.note.right} />}
+    </div>
+  );
+}
+
+export function Verdict({ right }: { right: boolean }) {
+  return <Pill kind={right ? "good" : "bad"}>{right ? "right" : "wrong"}</Pill>;
+}
+
+export function Note({ note }: { note: TurnNote }) {
+  if (!note.lines.length) return null;
+  return (
+    <dl class="note">
+      {note.lines.map(([name, value], index) => (
+        <div key={index}>
+          <dt>{printable(name)}</dt>
+          <dd>{printable(value)}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
+interface MessageProps {
+  run: string;
+  message: Message;
+  label?: string;
+  /** What each call returned. */
+  results?: Message[][];
+  /** Marks on its last picture, or on that of its results. */
+  marks?: Mark[];
+  marking?: Marking;
+  /** Characters of a text that are shown at once. */
+  chunk?: number;
+}
+
+export function MessageBox({ run, message, label, results, marks = [], marking, chunk }: MessageProps) {
+  const isAnswer = message.role === "assistant";
+  const last = message.parts.map((part) => "image" in part).lastIndexOf(true);
+  const at = (piece: number) => (marking?.piece === piece ? marking.offset : -1);
+  const hasNothing = !message.calls.length && message.parts.every((part) => "text" in part && !part.text);
+  return (
+    <section class={`message ${message.role}`}>
+      <header class="role">{printable([label ?? message.role, message.name].filter(Boolean).join(" · "))}</header>
+      {message.parts.map((part, piece) =>
+        "text" in part ? (
+          (part.text || at(piece) >= 0) && (
+            <LongText text={part.text} rich={isAnswer} marked={at(piece)} chunk={chunk} key={piece} />
+          )
+        ) : (
+          <Fragment key={piece}>
+            {at(piece) >= 0 && <p class="differs">another picture</p>}
+            <Picture run={run} name={part.image} marks={piece === last && !isAnswer ? marks : []} />
+          </Fragment>
+        ),
+      )}
+      {last >= 0 && marks.length > 0 && !isAnswer && <MarkLegend marks={marks} />}
+      {hasNothing && (marking ? <Marked text="" at={0} /> : <p class="nothing">empty</p>)}
+      {message.calls.map((call, index) => (
+        <CallCard
+          run={run}
+          call={call}
+          results={results?.[index] ?? []}
+          marks={marks}
+          marked={at(message.parts.length + index)}
+          chunk={chunk}
+          key={index}
+        />
+      ))}
+    </section>
+  );
+}
+
+interface CallProps {
+  run: string;
+  call: ToolCall;
+  results: Message[];
+  marks: Mark[];
+  marked: number;
+  chunk: number | undefined;
+}
+
+function CallCard({ run, call, results, marks, marked, chunk }: CallProps) {
+  const written = call.code || call.arguments;
+  const inName = marked >= 0 && marked < call.name.length;
+  return (
+    <div class="call">
+      <header>
+        <span class="label">call</span>
+        <code>
+          <Marked text={call.name || "(no name)"} at={inName ? marked : -1} />
+        </code>
+      </header>
+      {written && (
+        <div class="source">
+          <LongText text={written} marked={marked >= 0 && !inName ? marked - call.name.length : -1} chunk={chunk} />
+        </div>
+      )}
+      {call.error && <p class="problem">{printable(call.error)}</p>}
+      {results.map((message, index) => (
+        <MessageBox run={run} message={message} label="result" marks={marks} key={index} />
+      ))}
+    </div>
+  );
+}
+
+/** The results of the calls of a turn, in their order: the messages of tools that follow it. */
+function resultsOf(turn: Turn, next: Turn | undefined): Message[][] {
+  const answers = next?.kind === "observation" ? next.messages.filter((message) => message.role === "tool") : [];
+  return turn.messages
+    .flatMap((message) => message.calls)
+    .map((call) => {
+      const found = answers.findIndex((message) => !message.name || message.name === call.name);
+      return found < 0 ? [] : answers.splice(found, 1);
+    });
+}
+
+export function rewardText(value: Num): string {
+  return value === null ? "not scored" : number(value);
+}

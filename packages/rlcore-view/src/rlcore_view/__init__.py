@@ -1,0 +1,1 @@
+"""A page and a report of rlcore runs."""

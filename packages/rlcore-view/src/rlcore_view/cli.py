@@ -1,0 +1,104 @@
+"""The commands ``rlcore view`` and ``rlcore report``."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+import webbrowser
+from pathlib import Path
+
+import click
+from rlcore.cli.output import examples
+from rlcore.console.terminal import say
+from rlcore.console.wording import counted
+from rlcore.errors import UserError
+from rlcore.session.exits import stops_handled
+from rlcore.transport.network import listening_on
+
+PORT = 7080
+TOKEN_BYTES = 24
+FOLDER = "runs"
+"""The folder of runs of the current folder, which is shown if no run is named."""
+
+
+@click.command(
+    epilog=examples(
+        "rlcore view                              all runs in runs/",
+        "rlcore view runs/first",
+        "rlcore view runs/first runs/second       two runs, to compare them",
+        "rlcore view /data/runs --port 7081",
+        "ssh -N -L 7080:127.0.0.1:7080 MACHINE    on your machine, for runs on another one",
+    )
+)
+@click.argument("runs", metavar="[RUN]...", nargs=-1)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port", default=PORT, show_default=True, type=click.IntRange(0, 65535), help="Port; 0 takes a free one."
+)
+@click.option("--browser/--no-browser", default=True, help="Open the page, if this machine has a display.")
+def view(runs: tuple[str, ...], host: str, port: int, browser: bool) -> int:
+    """Show runs in the browser, until Ctrl-C.
+
+    RUN is a run directory, a checkpoint in one, or a folder of run directories; by default the folder runs. Runs that
+    go on are followed. Nothing is written into them.
+    """
+    from rlcore_view.library import Library
+    from rlcore_view.server import Application, Server
+
+    library = Library([Path(run) for run in runs or (FOLDER,)])
+    token = secrets.token_urlsafe(TOKEN_BYTES)
+    with listening_on(host, port) as listening:
+        port = listening.getsockname()[1]
+        shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
+        address = f"http://{shown}:{port}/?ticket={token}"
+        say(f"view      {counted(len(library.runs()), 'run')}; Ctrl-C ends it")
+        say(f"open      {address}")
+        if host in ("127.0.0.1", "::1", "localhost"):
+            say(f"remote    on your machine: ssh -N -L {port}:127.0.0.1:{port} MACHINE, then open the same address")
+        else:
+            say("warning   the connections are not encrypted: whoever sees them can read the runs and the token")
+        server = Server(Application(library, token, host, port))
+        with stops_handled(lambda *_: server.stop()):
+            if browser and _has_display():
+                webbrowser.open(address)
+            server.run(sockets=[listening])
+    return 0
+
+
+@click.command(
+    epilog=examples(
+        "rlcore report runs/first                            writes first.html",
+        "rlcore report runs/first runs/second -o both.html",
+        "rlcore report runs/first --trajectories 40",
+    )
+)
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The file, which is replaced if it exists; by default NAME.html.",
+)
+@click.option(
+    "--trajectories", type=click.IntRange(0, 1000), default=12, show_default=True, help="Trajectories of each run."
+)
+def report(runs: tuple[str, ...], out: Path | None, trajectories: int) -> None:
+    """Write runs as one HTML file, which opens without a server and can be sent."""
+    from rlcore_view.report import write_report
+
+    paths = [Path(run) for run in runs]
+    out = out or Path(f"{paths[0].resolve().name}.html")
+    if not out.parent.is_dir():
+        raise UserError(f"the folder {out.parent} does not exist", where="--out", fix="create it")
+    contents = write_report(paths, out, trajectories=trajectories)
+    left = f"; {counted(contents.left_out, 'picture')} left out, to keep it small" if contents.left_out else ""
+    size = out.stat().st_size / 1e6
+    say(f"report    {out}, {size:.1f} MB, {counted(contents.trajectories, 'trajectory')}{left}")
+
+
+def _has_display() -> bool:
+    return sys.platform == "darwin" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
+
+
+__all__ = ["report", "view"]

@@ -1,0 +1,243 @@
+"""``rlcore report``: runs as one HTML file, with the page of ``rlcore view`` and the answers that it asks for."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from rlcore.atomic_files import write_whole
+from rlcore.errors import RlcoreError
+from rlcore.images.encoding import data_uri, decode_image
+from rlcore.report.templates import source, template
+
+from rlcore_view.library import Library
+from rlcore_view.routes import answer, media
+
+TRAJECTORIES = 12
+"""Trajectories of each run, unless another number is asked for."""
+MOST_ROWS = 2_000
+"""Rows of the tables of steps in a report. The steps of the trajectories come first, then the newest."""
+MOST_BYTES = 8_000_000
+"""Limit of all pictures of a report in bytes, so that it can be sent by mail. Later pictures are left out."""
+LARGEST_SIDE = 800
+"""Larger pictures are reduced to this side in pixels."""
+KEPT_BYTES = 32_000
+"""A picture of at most this size keeps its own pixels; others become JPEG."""
+LONGEST_TEXT = 4_000
+"""Characters of a message in the text for readers without scripts."""
+SHOWN = ("step", "reward/mean", "evaluation/accuracy", "evaluation/reward", "loss")
+"""Metrics in the table for readers without scripts."""
+MOST_LINES = 20
+"""Steps in that table."""
+
+
+@dataclass(slots=True)
+class Contents:
+    """What a report contains: the answers by their paths, as the page asks for them."""
+
+    answers: dict[str, Any] = field(default_factory=dict)
+    trajectories: int = 0
+    pictures: int = 0
+    """Bytes of the pictures so far."""
+    left_out: int = 0
+    """Pictures that are left out."""
+
+    def ask(self, library: Library, *parts: str | int) -> Any:
+        """The answer of a path, which is kept."""
+        found = self.answers[api_path(*parts)] = answer(library, "/".join(map(_encoded, parts)), {})
+        return found
+
+    def keep_picture(self, library: Library, run: str, name: str) -> None:
+        """Keep a picture of a run, reduced, unless the report has no more room for it."""
+        path = f"media/{_encoded(run)}/{name}"
+        if path in self.answers:
+            return
+        try:
+            uri = _reduced(media(library, path.removeprefix("media/"))[0])
+        except RlcoreError:
+            return  # the page shows that it is missing
+        if self.pictures + len(uri) > MOST_BYTES:
+            self.left_out += 1
+            return
+        self.pictures += len(uri)
+        self.answers[path] = uri
+
+
+def write_report(runs: Sequence[Path], out: Path, *, trajectories: int = TRAJECTORIES) -> Contents:
+    """Write runs as one HTML file, atomically.
+
+    Args:
+        runs: run directories
+        out: the file, which is replaced if it exists
+        trajectories: how many trajectories of each run to keep
+
+    Raises:
+        UserError: a path is no run, or the file cannot be written.
+    """
+    contents, text = report_text(runs, trajectories=trajectories)
+    write_whole(out, text)
+    return contents
+
+
+def report_text(runs: Sequence[Path], *, trajectories: int = TRAJECTORIES) -> tuple[Contents, str]:
+    """The HTML of a report. Raises `UserError` if a path is no run."""
+    library, contents = Library(runs), Contents()
+    listed = {**contents.ask(library, "runs"), "report": True}
+    contents.answers[api_path("runs")] = listed
+    shown = [_add_run(contents, library, line, trajectories) for line in listed["runs"]]
+    return contents, _page(contents, shown)
+
+
+def _add_run(contents: Contents, library: Library, line: dict[str, Any], trajectories: int) -> dict[str, Any]:
+    """Add the answers about a run, and return what the text says about it."""
+    name = line["id"]
+    if line["state"] == "damaged":
+        return {"line": line, "facts": [("problem", line["problem"])], "findings": [], "table": [], "trajectories": []}
+    run = contents.ask(library, "runs", name)
+    rows = contents.ask(library, "runs", name, "metrics")["rows"]
+    findings = contents.ask(library, "runs", name, "findings")["findings"]
+    _add_steps(contents, library, run)
+    chosen = _chosen(library, run, trajectories)
+    texts = [text for row in chosen if (text := _add_trajectory(contents, library, name, row)) is not None]
+    kept = {"rows": chosen, "total": len(chosen), "searched": len(chosen), "columns": []}
+    contents.answers[api_path("runs", name, "find")] = kept
+    names = ("recipe", "model", "environment", "state", "step", "command")
+    return {
+        "line": line,
+        "facts": [(fact, str(run[fact])) for fact in names if run[fact] != ""],
+        "findings": findings,
+        "table": _table(rows),
+        "trajectories": texts,
+    }
+
+
+def _chosen(library: Library, run: dict[str, Any], count: int) -> list[dict[str, Any]]:
+    """The rows of the trajectories to keep: the best and the worst of the last evaluation and of the last step."""
+    sources = [_rows(library, run, file) for file in _newest(run)]
+    kept = list[dict[str, Any]]()
+    for number, rows in enumerate(sources):
+        share = -(-(count - len(kept)) // (len(sources) - number))  # a small evaluation leaves more to the step
+        ordered = sorted(rows, key=lambda row: (row["reward"] is None, -(row["reward"] or 0.0)))
+        best, others = ordered[: (share + 1) // 2], ordered[(share + 1) // 2 :]
+        kept += best + others[max(0, len(others) - share // 2) :]
+    return kept
+
+
+def _add_steps(contents: Contents, library: Library, run: dict[str, Any]) -> None:
+    """Keep the rows of as many steps as there is room for: those of the trajectories, then the newest."""
+    left, done = MOST_ROWS, set[str]()
+    for file in [*_newest(run), *reversed(run["files"])]:
+        path = api_path("runs", run["id"], file["purpose"], file["step"])
+        rows = [] if path in done else _rows(library, run, file)
+        done.add(path)
+        if rows and len(rows) <= left:
+            left -= len(rows)
+            contents.answers[path] = {"rows": rows, "unfinished": file["unfinished"]}
+
+
+def _rows(library: Library, run: dict[str, Any], file: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows of a file of rollouts; none if it is damaged."""
+    path = "/".join(map(_encoded, ("runs", run["id"], file["purpose"], file["step"])))
+    try:
+        return list(answer(library, path, {})["rows"])
+    except RlcoreError:
+        return []
+
+
+def _newest(run: dict[str, Any]) -> list[dict[str, Any]]:
+    """The newest whole file of each purpose, evaluations first."""
+    newest = {file["purpose"]: file for file in run["files"] if not file["unfinished"]}
+    return [newest[purpose] for purpose in ("evaluation", "train") if purpose in newest]
+
+
+def _add_trajectory(contents: Contents, library: Library, run: str, row: dict[str, Any]) -> dict[str, Any] | None:
+    """Keep a trajectory with its siblings and its pictures, and return its text; None if its group is damaged."""
+    place = ("runs", run, row["purpose"], row["step"], row["group"])
+    path = api_path(*place)
+    try:
+        group = contents.answers[path] if path in contents.answers else contents.ask(library, *place)
+        contents.ask(library, *place, row["sibling"], "tokens")
+    except RlcoreError:
+        return None
+    contents.trajectories += 1
+    one = next(each for each in group["trajectories"] if each["row"]["sibling"] == row["sibling"])
+    messages = [message for segment in one["segments"] for turn in segment["turns"] for message in turn["messages"]]
+    for message in [*group["prompt"], *messages]:
+        for part in message["parts"]:
+            if "image" in part:
+                contents.keep_picture(library, run, part["image"])
+    for segment in one["segments"]:
+        for series in segment["series"]:
+            for frame in series["frames"]:
+                contents.keep_picture(library, run, frame)
+    reward = "not scored" if row["reward"] is None else f"reward {row['reward']:.3g}"
+    return {
+        "title": f"{row['purpose']} step {row['step']}, task {row['task']}, sibling {row['sibling']}: {reward}",
+        "messages": [(message["role"], _text_of(message)) for message in messages],
+    }
+
+
+def _text_of(message: dict[str, Any]) -> str:
+    parts = [part.get("text", "[picture]") for part in message["parts"]]
+    parts += [f"{call['name']} {call['arguments'] or call['code']}" for call in message["calls"]]
+    return "\n".join(parts)
+
+
+def _table(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
+    """A table of a few metrics, with a header; empty if there are none."""
+    names = [name for name in SHOWN if any(row.get(name) is not None for row in rows)]
+    every = max(1, -(-len(rows) // MOST_LINES))
+    lines = [["" if (value := row.get(name)) is None else f"{value:.4g}" for name in names] for row in rows[::every]]
+    return [names, *lines] if len(names) > 1 else []
+
+
+def _page(contents: Contents, runs: Sequence[dict[str, Any]]) -> str:
+    """The file. Its policy permits its own script and style, and loads nothing."""
+    script, style = _bundled("view.js"), _bundled("view.css")
+    answers = json.dumps(contents.answers, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return template("report.html", "rlcore_view").render(
+        title=f"Report of {', '.join(run['line']['id'] for run in runs)}",
+        policy=f"default-src 'none'; img-src data:; script-src {_hash(script)}; style-src {_hash(style)}; "
+        "base-uri 'none'; form-action 'none'",
+        script=script,
+        style=style,
+        answers=answers.replace("<", "\\u003c"),  # no text can end the element
+        runs=runs,
+        longest=LONGEST_TEXT,
+    )
+
+
+def api_path(*parts: str | int) -> str:
+    """The path of an answer in the page; see ``pathOf`` in ``page/src/api.ts``."""
+    return f"api/{'/'.join(map(_encoded, parts))}"
+
+
+def _encoded(part: str | int) -> str:
+    """A part of a path as ``encodeURIComponent`` writes it."""
+    return quote(str(part), safe="!~*'()")
+
+
+def _bundled(name: str) -> str:
+    return source(f"bundle/{name}", "rlcore_view")
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _reduced(data: bytes) -> str:
+    """The data URI of a picture. Raises `DataError` if it is damaged."""
+    image = decode_image(data)
+    if len(data) <= KEPT_BYTES and max(image.size) <= LARGEST_SIDE:
+        return data_uri(data)
+    image.thumbnail((LARGEST_SIDE, LARGEST_SIDE))
+    written = io.BytesIO()
+    image.convert("RGB").save(written, format="JPEG", quality=85)
+    return data_uri(written.getvalue())

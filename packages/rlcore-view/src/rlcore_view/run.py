@@ -1,0 +1,224 @@
+"""A run: what it is, how far it is, and its metrics."""
+
+from __future__ import annotations
+
+import datetime
+import fcntl
+import os
+import shlex
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from rlcore.config.layers import Layer, leaves
+from rlcore.config.write import toml_value
+from rlcore.diagnosis.diagnosing import diagnose
+from rlcore.errors import DataError, RlcoreError, UserError
+from rlcore.json_files import read_json, refuse_special_files
+from rlcore.redaction import redacted
+from rlcore.runs.directory import asked_of, checkpoints_of, config_layer
+from rlcore.runs.output import failure_in
+
+from rlcore_view.curves import Curves, line_after
+from rlcore_view.plain import Recent
+from rlcore_view.stored import Stored
+
+LOCK_S = 3.0
+"""How long it is remembered whether a process holds the lock of a run."""
+_CONFIGS: Recent[Layer] = Recent(200)
+_FINDINGS: Recent[list[dict[str, Any]]] = Recent(200)
+
+
+class ShownRun:
+    """A run directory, read when something of it is asked for.
+
+    Attributes:
+        id: its name in the addresses of the page
+        path: the directory
+        stored: its rollouts
+    """
+
+    def __init__(self, id: str, path: Path) -> None:
+        self.id, self.path, self.stored = id, path, Stored(path)
+        self._curves = Curves(path / "metrics.jsonl")
+        self._locked: tuple[float, bool] = (-LOCK_S, False)
+        self._lock = threading.Lock()
+
+    def line(self) -> dict[str, Any]:
+        """The row of the run in the list of runs. A damaged run has the reason, and what can be read."""
+        found: dict[str, Any] = {
+            "id": self.id,
+            "path": str(self.path),
+            **{"recipe": "", "model": "", "environment": "", "started": None, "state": "ended", "problem": ""},
+            **{"step": 0, "steps": None, "last": {}, "spark": []},
+        }
+        try:
+            found |= self._line()
+        except (RlcoreError, OSError) as error:
+            found |= {"state": "damaged", "problem": error.line if isinstance(error, UserError) else str(error)}
+        return found
+
+    def _line(self) -> dict[str, Any]:
+        refuse_special_files(self.path)
+        config = self.config.tree
+        state, problem = self._state()
+        steps = _setting(config, "trainer", "steps")
+        with self._lock:
+            self._curves.advance()
+            return {
+                "recipe": asked_of(self.path).recipe,
+                "model": str(_setting(config, "model", "path") or ""),
+                "environment": ", ".join(_environments(config)),
+                "started": _started(self.path),
+                "state": state,
+                "problem": problem,
+                "step": self._curves.step,
+                "steps": steps if isinstance(steps, int) else None,
+                "last": dict(self._curves.last),
+                "spark": self._curves.spark(),
+            }
+
+    def whole(self) -> dict[str, Any]:
+        """The row, the configuration, the files and the checkpoints. Raises `DataError` if the run is damaged."""
+        with _damage():
+            layer, asked = self.config, asked_of(self.path)
+        values = {".".join(key): value for key, value in leaves(redacted(layer.tree))}
+        words = ["-r", asked.recipe] if asked.recipe else []
+        words += [word for file in asked.files for word in ("-c", file)]
+        return {
+            **self.line(),
+            "config": {key: toml_value(value) for key, value in values.items()},
+            "origins": {".".join(key): layer.origin(key) for key, _ in leaves(layer.tree)},
+            "command": shlex.join(["rlcore", "run", *words, *asked.overrides]),
+            "surroundings": dict(_surroundings(self.path)),
+            "files": [
+                {"purpose": one.purpose, "step": one.step, "unfinished": one.unfinished} for one in self.stored.files()
+            ],
+            "checkpoints": [int(path.name) for path in checkpoints_of(self.path)],
+            "decodes": self.stored.tokenizer is not None,
+        }
+
+    def state(self) -> dict[str, Any]:
+        """What changes while the run goes."""
+        with self._lock:
+            self._curves.advance()
+            step = self._curves.step
+        return {
+            "state": self._state()[0],
+            "step": step,
+            "metrics": _size(self.path / "metrics.jsonl"),
+            "files": self.stored.fingerprint(),
+        }
+
+    def metrics(self, after: int) -> dict[str, Any]:
+        """The lines of ``metrics.jsonl`` after a place in bytes; all of them if the file is another one by now."""
+        path = self.path / "metrics.jsonl"
+        lines = list(line_after(path, after))
+        return {"rows": [row for row, _ in lines], "next": lines[-1][1] if lines else min(after, _size(path))}
+
+    def findings(self) -> list[dict[str, Any]]:
+        """What ``rlcore diagnose`` finds. Raises `DataError` if the run is damaged."""
+        names = ("rule", "step", "text", "key", "fix", "status")
+        files = [self.path / name for name in ("metrics.jsonl", "output.log", "config.toml")]
+
+        def found() -> list[dict[str, Any]]:
+            return [{name: getattr(one, name) for name in names} for one in diagnose(self.path).found]
+
+        with _damage():
+            return _FINDINGS.get(self.path, files, found)
+
+    @property
+    def config(self) -> Layer:
+        """The configuration. Raises `UserError` if it is damaged."""
+        path = self.path / "config.toml"
+        return _CONFIGS.get(path, [path], lambda: config_layer(self.path))
+
+    def _state(self) -> tuple[str, str]:
+        if self._is_locked():
+            return "running", ""
+        failure = failure_in(self.path / "output.log")
+        return ("failed", " ".join(part.strip() for part in failure[:2])) if failure else ("ended", "")
+
+    def _is_locked(self) -> bool:
+        """Whether a process uses the run.
+
+        A shared lock is taken for an instant, which fails while a process has the lock of the run. The answer is kept
+        for a while, so that a process that starts meanwhile practically never finds the shared lock.
+        """
+        now = time.monotonic()
+        if now - self._locked[0] >= LOCK_S:
+            self._locked = now, _is_locked(self.path / ".lock")
+        return self._locked[1]
+
+
+@contextmanager
+def _damage() -> Iterator[None]:
+    """Raise the errors of a configuration as those of damaged data, because nobody can change it in the page."""
+    try:
+        yield
+    except UserError as error:
+        raise DataError(error.message, found=error.found, where=error.where, fix=error.fix) from None
+
+
+def _is_locked(path: Path) -> bool:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # a file system without locks
+        return False
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _setting(config: Mapping[str, Any], *names: str) -> Any:
+    value: Any = config
+    for name in names:
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
+
+
+def _environments(config: Mapping[str, Any]) -> Iterator[str]:
+    """The names of the environments."""
+    tables = config.get("environment")
+    for table in tables if isinstance(tables, list) else [tables]:
+        name = _setting(table, "name") or _setting(table, "id") if isinstance(table, Mapping) else None
+        if name:
+            yield str(name)
+
+
+def _started(run: Path) -> float | None:
+    with suppress(OSError, ValueError, TypeError):
+        return datetime.datetime.fromisoformat(read_json(run / "environment.json")["time"]).timestamp()
+    return None
+
+
+def _surroundings(run: Path) -> Iterator[tuple[str, str]]:
+    """The names and texts of ``environment.json``; none if it is damaged."""
+    known: Any = {}
+    with suppress(OSError, ValueError):
+        known = redacted(read_json(run / "environment.json"))
+    for name, value in known.items() if isinstance(known, dict) else ():
+        if isinstance(value, dict):
+            yield from ((f"{name}.{inner}", str(one)) for inner, one in value.items())
+        elif isinstance(value, list):
+            yield name, shlex.join(map(str, value))
+        elif value is not None:
+            yield name, str(value)
+
+
+def _size(path: Path) -> int:
+    with suppress(OSError):
+        return path.stat().st_size
+    return 0
+
+
+__all__ = ["ShownRun"]

@@ -1,0 +1,271 @@
+"""The rollouts of a run: their files, the rows of a step, and a group with what belongs to it."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+import threading
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rlcore.errors import DataError, RlcoreError
+from rlcore.json_files import LONGEST_LINE, json_lines, open_regular, parse_json
+from rlcore.runs.directory import config_layer
+from rlcore.runs.evidence import TOKENS
+from rlcore.runs.index import INDEX, Row, evidence_file, read_index, rows_of
+from rlcore.runs.reading import Rollouts, is_unfinished
+from rlcore.runs.records import group_from_json, purpose_and_step, read_group, read_groups
+from rlcore.types import Group
+
+from rlcore_view.plain import NotFoundError, Recent
+
+PURPOSES = ("evaluation", "train")
+LATER_STEPS = 4
+"""Steps after that of a carried group in which its training is looked for."""
+CHUNK = 1 << 18
+LONGEST_INDEX = 200_000_000
+"""Limit of an index in bytes."""
+
+
+class StepFile(NamedTuple):
+    """A file of rollouts."""
+
+    step: int
+    purpose: str
+    unfinished: bool
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class StoredGroup:
+    """A group with its rows.
+
+    Attributes:
+        file: the file that was asked
+        number: of the group
+        group: the group. Its images have their hashes in place of their bytes
+        rows: by sibling
+        others: the numbers of all groups of the file, in order
+    """
+
+    file: StepFile
+    number: int
+    group: Group
+    rows: dict[int, Row]
+    others: list[int]
+
+
+class Stored:
+    """The rollouts of a run directory."""
+
+    def __init__(self, run: Path) -> None:
+        self.run = run
+
+    def files(self, purpose: str | None = None, steps: str = "all") -> list[StepFile]:
+        """The files by step. Arguments as `Rollouts.files`. Raises `UserError` if ``steps`` is not valid."""
+        paths: list[Path] = []
+        with suppress(DataError):  # there are none
+            try:
+                paths = Rollouts(self.run).files(purpose, steps)
+            except FileNotFoundError:  # a step ended meanwhile
+                paths = Rollouts(self.run).files(purpose, steps)
+        found: dict[tuple[int, str], StepFile] = {}
+        for path in paths:
+            unfinished = is_unfinished(path)
+            name = path.name.removeprefix(".").removesuffix(".unfinished") if unfinished else path.name
+            kind, step = purpose_and_step(path.with_name(name))
+            if kind in PURPOSES and step >= 0:  # a finished file comes after what a killed process left
+                found[step, kind] = StepFile(step, kind, unfinished, path)
+        return [found[key] for key in sorted(found)]
+
+    def file(self, purpose: str, step: int) -> StepFile:
+        """A file. Raises `NotFoundError` if there is none."""
+        found = self.files(purpose, str(step)) if purpose in PURPOSES else []
+        if not found:
+            fix = "choose a step of the list of the run"
+            raise NotFoundError(f"there are no rollouts of {purpose} at step {step}", fix=fix)
+        return found[0]
+
+    def fingerprint(self) -> str:
+        """Differs whenever the names or sizes of the files of rollouts differ."""
+        known = hashlib.sha256()
+        for folder in ("rollouts", "evidence"):
+            with suppress(OSError), os.scandir(self.run / folder) as entries:
+                for entry in sorted(entries, key=lambda one: one.name):
+                    with suppress(OSError):
+                        known.update(f"{entry.name} {entry.stat().st_size}\n".encode("utf-8", "surrogateescape"))
+        return known.hexdigest()[:16]
+
+    def rows(self, file: StepFile) -> list[Row]:
+        """The rows of a file, with those of groups of earlier steps that it trained. Raises `DataError` if damaged."""
+        if file.unfinished:
+            return _GROWING.get(file.path, [], lambda: Growing(file)).rows()
+        index = evidence_file(file.path, INDEX)
+        return _ROWS.get(file.path, [file.path, index], lambda: read_rows(file.path))
+
+    def group(self, file: StepFile, number: int) -> StoredGroup:
+        """A group of a file. Raises `NotFoundError` if there is none, and `DataError` if it is damaged."""
+        rows = [row for row in self.rows(file) if row["step"] == file.step]
+        own = {row["sibling"]: row for row in rows if row["group"] == number}
+        if not own:
+            fix = "choose a group of the step"
+            raise NotFoundError(f"{file.purpose} step {file.step} has no group {number}", fix=fix)
+        first = next(iter(own.values()))
+        if first.get("fate") == "carried":
+            own = {sibling: row | self._training_of(row) for sibling, row in own.items()}
+        others = sorted({row["group"] for row in rows})
+        group = _GROUPS.get((file.path, number), [file.path], lambda: _read(file.path, first))
+        return StoredGroup(file, number, group, own, others)
+
+    def _training_of(self, row: Row) -> Row:
+        """When and by which version a trajectory that was carried over was trained; empty if it was not."""
+        later = [file for file in self.files("train") if file.step > row["step"] and not file.unfinished]
+        place = {name: row[name] for name in ("step", "group", "sibling")}
+        for file in later[:LATER_STEPS]:
+            for other in self.rows(file):
+                if all(other[name] == value for name, value in place.items()):
+                    names = ("trained_step", "trained_version", "staleness")
+                    return {name: other[name] for name in names if name in other}
+        return {}
+
+    def times(self, file: StepFile, group: int) -> Iterator[Row]:
+        """The times of the trajectories of a group; none if they are not stored or damaged."""
+        wanted = b'"group": %d,' % group
+        with (
+            suppress(OSError, EOFError, ValueError, zlib.error),
+            open_regular(evidence_file(file.path, "times.jsonl.gz")) as raw,
+            gzip.open(raw) as lines,
+        ):
+            for _, line in json_lines(lines):
+                row = parse_json(line) if wanted in line else None
+                if isinstance(row, dict) and row.get("group") == group:
+                    yield row
+
+    def tokens_file(self, step: int) -> Path:
+        """The values of the tokens that were trained in a step, whether they are stored or not."""
+        return self.run / "evidence" / f"train-{step:06d}.{TOKENS}"
+
+    @property
+    def tokenizer(self) -> Path | None:
+        """The file of the tokenizer; None if it is not here."""
+        folders = [*sorted((self.run / "checkpoints").glob("[0-9]*/model")), self.run / "model"]
+        with suppress(RlcoreError, OSError, ValueError, KeyError, TypeError):
+            folders.append(Path(str(config_layer(self.run).tree["model"]["path"])).expanduser())
+        return next((folder / "tokenizer.json" for folder in folders if (folder / "tokenizer.json").is_file()), None)
+
+
+def read_rows(path: Path) -> list[Row]:
+    """The same as `read_index`, in a third of the time for an index that is in order. Raises `DataError` if damaged."""
+    try:
+        with open_regular(evidence_file(path, INDEX)) as raw, gzip.open(raw) as file:
+            lines = file.read(LONGEST_INDEX).rstrip(b"\n").replace(b"\n", b",")  # texts in JSON have no line breaks
+        rows = json.loads(b"[" + lines + b"]")
+        end = max((row["offset"] + row["length"] for row in rows if "offset" in row), default=0)
+        if all(map(_is_row, rows)) and (path.stat().st_size == end if end else rows):
+            return list(rows)
+    except (OSError, EOFError, ValueError, KeyError, TypeError, RecursionError, zlib.error):
+        pass  # `read_index` says what is wrong, or computes the rows
+    return read_index(path)
+
+
+def rows_at(path: Path, numbers: Sequence[int]) -> list[Row]:
+    """Some rows of `read_rows`, without parsing the others. Raises `DataError` if the index is damaged."""
+    try:
+        with open_regular(evidence_file(path, INDEX)) as raw, gzip.open(raw) as file:
+            lines = file.read(LONGEST_INDEX).split(b"\n")
+        return [json.loads(lines[number]) for number in numbers]
+    except (OSError, EOFError, ValueError, LookupError, RecursionError, zlib.error):  # there is no index
+        rows = read_rows(path)
+        return [rows[number] for number in numbers if number < len(rows)]
+
+
+def _is_row(row: Any) -> bool:
+    """Whether a value has the columns that are used, with their types."""
+    kinds = row.get("sampling", {}), row["metrics"], row["rewards"]
+    texts = row["task"], row["environment"], row["stop"], row["purpose"]
+    places = row["step"], row["group"], row["sibling"]
+    return (
+        all(type(one) is dict for one in kinds)
+        and all(type(one) is str for one in texts)
+        and all(type(one) is int for one in places)
+    )
+
+
+class Growing:
+    """The rows of a step in progress. Only new groups are read."""
+
+    def __init__(self, file: StepFile) -> None:
+        self._file = file
+        self._lock = threading.Lock()
+        self._start()
+
+    def _start(self) -> None:
+        self._rows: list[Row] = []
+        self._place = self._groups = self._inode = 0
+
+    def rows(self) -> list[Row]:
+        """The rows of the groups that are complete. Raises `DataError` if the file is gone."""
+        with self._lock:
+            self._advance()
+            return list(self._rows)
+
+    def _advance(self) -> None:
+        try:
+            found = self._file.path.stat()
+            if found.st_size < self._place or found.st_ino != self._inode:
+                self._start()
+                self._inode = found.st_ino
+            with open_regular(self._file.path) as file:
+                file.seek(self._place)
+                for line, length in members(file):
+                    self._add(line, length)
+        except (OSError, ValueError, zlib.error) as error:  # the rest of a file of a killed process
+            if isinstance(error, FileNotFoundError):
+                raise DataError(f"{self._file.path} is gone", fix="the step has ended: ask again") from None
+
+    def _add(self, line: bytes, length: int) -> None:
+        group = group_from_json(parse_json(line), decode_bytes=str.encode)
+        where = {"purpose": self._file.purpose, "step": self._file.step, "group": self._groups}
+        self._rows += rows_of(group, where, {}, {"offset": self._place, "length": length})
+        self._place, self._groups = self._place + length, self._groups + 1
+
+
+def members(file: Any) -> Iterator[tuple[bytes, int]]:
+    """The content and the length of each whole gzip member from the place of a file on."""
+    rest = b""
+    while True:
+        decoder, parts, length = zlib.decompressobj(wbits=31), list[bytes](), 0
+        while not decoder.eof:
+            chunk = rest or file.read(CHUNK)
+            if not chunk:
+                return
+            parts.append(decoder.decompress(chunk, LONGEST_LINE))
+            if decoder.unconsumed_tail or sum(map(len, parts)) > LONGEST_LINE:
+                raise ValueError("a group that is too long")
+            length += len(chunk)
+            rest = decoder.unused_data
+        yield b"".join(parts), length - len(rest)
+
+
+def _read(path: Path, row: Row) -> Group:
+    """The group of a row. Images are not read."""
+    if "offset" in row:
+        return read_group(path, row["offset"], decode_bytes=str.encode)
+    found = next(islice(read_groups(path, decode_bytes=str.encode), row["group"], None), None)
+    if found is None:
+        raise DataError(f"{path} has no group {row['group']}", fix="restore the file")
+    return found
+
+
+_ROWS: Recent[list[Row]] = Recent(2)
+_GROUPS: Recent[Group] = Recent(3)
+_GROWING: Recent[Growing] = Recent(2)
+
+__all__ = ["PURPOSES", "StepFile", "Stored", "StoredGroup", "read_rows", "rows_at"]

@@ -1,0 +1,203 @@
+"""The tokens of a trajectory with their texts and values."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rlcore.cli.data.decoding import Decode, decoder_of
+from rlcore.errors import DataError
+from rlcore.json_files import open_regular, parse_json
+from rlcore.runs.evidence import LARGEST_HEADER, SEQUENCE, ratio
+from rlcore.runs.index import Row
+from rlcore.types import Segment
+
+from rlcore_view.plain import NotFoundError, Recent, number
+from rlcore_view.stored import Stored, StoredGroup
+
+UNKNOWN = "\ufffd"
+"""What a decoder writes for bytes that are no character, or not yet."""
+LONGEST_CHARACTER = 4
+"""Bytes of the longest character, and so the most tokens that one can be split over."""
+WINDOW = 12
+"""Tokens that are decoded together at most. The texts of the first ones are known already."""
+DTYPES = {"F16": "e", "F32": "f", "I32": "i"}
+"""Types of the columns in the format safetensors, with their codes in the module ``struct``."""
+Value = TypeVar("Value")
+Columns = dict[str, list[float]]
+
+
+def tokens_data(stored: Stored, found: StoredGroup, sibling: int) -> dict[str, Any]:
+    """The tokens of a trajectory. Raises `NotFoundError` if there is no such sibling."""
+    one = next((each for each in found.group.trajectories if each.sibling == sibling), None)
+    if one is None or sibling not in found.rows:
+        raise NotFoundError(f"the group {found.number} has no sibling {sibling}", fix="choose one of the group")
+    row = found.rows[sibling]
+    missing, values = "", dict[int, Columns]()
+    try:
+        if not (missing := _why_missing(found, row)):
+            path = stored.tokens_file(row["trained_step"] if "trained_step" in row else row["step"])
+            values = _values_of(path, (row["step"], row["group"], sibling))
+            missing = "" if values else _not_among(path, row)
+    except DataError as error:
+        missing = error.line
+    decode = decoder(stored)
+    segments = []
+    for place, segment in enumerate(one.segments):
+        columns = values.get(place, {})
+        if any(len(column) != segment.sampled_tokens for column in columns.values()):
+            missing, columns = "The stored values belong to other rollouts.", {}
+        segments.append(_segment(segment, columns, decode))
+    return {"segments": segments, "missing": missing}
+
+
+def _why_missing(found: StoredGroup, row: Row) -> str:
+    """Why a trajectory has no values, from its row; empty if it should have them."""
+    if found.file.purpose != "train":
+        return "An evaluation trains no tokens."
+    if found.file.unfinished:
+        return "The step is not trained yet."
+    if row.get("fate") == "dropped":
+        why = str(row.get("why", "")).replace("_", " ")
+        return f"The group was dropped: {why}." if why else "The group was dropped."
+    if row.get("fate") == "carried" and "trained_step" not in row:
+        return "The group was carried over, and is not trained yet."
+    return "This trajectory was left out of training." if row.get("excluded") else ""
+
+
+def _not_among(path: Path, row: Row) -> str:
+    if row.get("spread") == 0:
+        return "No values are stored: the rewards of the group are equal, so nothing was computed for it."
+    share = _read_header(path).note.get("share")
+    if isinstance(share, (int, float)) and share < 1:
+        return f"The values of {share:.0%} of the trajectories are stored (trainer.token_evidence), not of this one."
+    return "No values of this trajectory are stored."
+
+
+def _segment(segment: Segment, values: Mapping[str, list[float]], decode: Decode | None) -> dict[str, Any]:
+    ids, trained = segment.token_ids.tolist(), [bool(mask) for mask in segment.loss_mask]
+    engine = [value for value, mask in zip(segment.logprobs, trained, strict=True) if mask]
+    columns = {"engine_logprob": engine, **{name: one for name, one in values.items() if name != "log_ratio"}}
+    if "logprob" in values:
+        columns["gap"] = [learner - other for learner, other in zip(values["logprob"], engine, strict=True)]
+    if "log_ratio" in values:
+        columns["ratio"] = [ratio(value) for value in values["log_ratio"]]
+    is_control = bool(segment.arrays)
+    return {
+        "ids": ids,
+        "texts": list(texts_of(ids, decode)) if decode is not None and not is_control else [],
+        "trained": trained,
+        "columns": {name: list(_spread(column, trained)) for name, column in columns.items()},
+    }
+
+
+def _spread(values: Iterable[float], trained: Iterable[bool]) -> Iterator[float | None]:
+    """A value for each token, None for those that are not trained, with the digits that float32 has."""
+    rest = iter(values)
+    for mask in trained:
+        value = number(next(rest)) if mask else None
+        yield float(f"{value:.7g}") if value is not None else None
+
+
+def texts_of(ids: list[int], decode: Callable[[list[int]], str]) -> Iterator[str]:
+    """The text of each token. Together they are the decoded text.
+
+    A window of tokens is decoded with and without the next one, so the time is linear. The last characters of a window
+    that are not known are held back until further tokens complete them.
+    """
+    start, known = 0, 0
+    for end in range(1, len(ids) + 1):
+        if end - start > WINDOW:
+            start = end - 1 - WINDOW // 2
+            known = len(_settled(decode(ids[start : end - 1])))
+        decoded = decode(ids[start:end])
+        settled = decoded if end == len(ids) else _settled(decoded)
+        yield settled[known:]
+        known = max(known, len(settled))
+
+
+def _settled(decoded: str) -> str:
+    """A text without characters at its end that further tokens may complete."""
+    for _ in range(LONGEST_CHARACTER - 1):
+        decoded = decoded.removesuffix(UNKNOWN)
+    return decoded
+
+
+def decoder(stored: Stored) -> Decode | None:
+    """The decoder of a run; None if its tokenizer is not here."""
+    file = stored.tokenizer
+    return _DECODERS.get(file, [file], lambda: decoder_of(stored.run / "rollouts" / "any")) if file else None
+
+
+class _Header:
+    """The columns of a file of values: where they are, and the sequences."""
+
+    def __init__(self, path: Path) -> None:
+        with open_regular(path) as file:
+            (length,) = struct.unpack("<Q", file.read(8))
+            if length > LARGEST_HEADER:
+                raise ValueError(f"a header of {length:,} bytes")
+            entries = parse_json(file.read(length))
+            self.note: Mapping[str, Any] = parse_json(entries.pop("__metadata__")["rlcore"])
+            self._columns = {
+                name: (DTYPES[entry["dtype"]], 8 + length + entry["data_offsets"][0], entry["shape"][0])
+                for name, entry in entries.items()
+            }
+            size = os.fstat(file.fileno()).st_size
+            for code, start, count in self._columns.values():
+                if start < 0 or count < 0 or start + count * struct.calcsize(code) > size:
+                    raise ValueError("a column that ends after the file")
+            rows = list(zip(*(self.read(file, name) for name in SEQUENCE), strict=True))
+        self.places: dict[tuple[int, ...], list[tuple[int, int, int]]] = {}
+        end = 0
+        for *place, segment, count in rows:
+            start, end = end, end + int(count)
+            self.places.setdefault(tuple(map(int, place)), []).append((int(segment), start, end))
+        self.names = [name for name in self._columns if name not in SEQUENCE]
+        if any(self._columns[name][2] != end for name in self.names):
+            raise ValueError("the columns have different lengths")
+
+    def read(self, file: Any, name: str, start: int = 0, end: int | None = None) -> list[float]:
+        """The numbers of a column from one row to another."""
+        code, offset, rows = self._columns[name]
+        size, count = struct.calcsize(code), (rows if end is None else end) - start
+        file.seek(offset + start * size)
+        return list(struct.unpack(f"<{count}{code}", file.read(count * size)))
+
+
+def _read_header(path: Path) -> _Header:
+    """The columns of a file. Raises `DataError` if there is none, or it is damaged."""
+    if not path.is_file():
+        fix = "the share of the trajectories is the key trainer.token_evidence; steps without an update have none"
+        raise DataError("no values of tokens of this step are stored", fix=fix)
+    return _read(path, lambda: _HEADERS.get(path, [path], lambda: _Header(path)))
+
+
+def _values_of(path: Path, place: tuple[int, int, int]) -> dict[int, Columns]:
+    """The values of the trained tokens of a trajectory by segment; empty if they are not stored."""
+    header = _read_header(path)
+
+    def read() -> dict[int, Columns]:
+        with open_regular(path) as file:
+            return {
+                segment: {name: header.read(file, name, start, end) for name in header.names}
+                for segment, start, end in header.places.get(place, ())
+            }
+
+    return _read(path, read)
+
+
+def _read(path: Path, read: Callable[[], Value]) -> Value:
+    try:
+        return read()
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, struct.error) as error:
+        raise DataError(f"cannot read {path}", found=str(error), fix="restore the file, or remove it") from None
+
+
+_HEADERS: Recent[_Header] = Recent(2)
+_DECODERS: Recent[Decode | None] = Recent(1)
+
+__all__ = ["texts_of", "tokens_data"]

@@ -1,0 +1,173 @@
+"""A group as the page shows it: its task, and its trajectories with their messages, rewards and times."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from functools import cache
+from typing import Any
+
+from rlcore.plugin_calls import value_text
+from rlcore.plugins.registry import Registry
+from rlcore.report.notes import NotesOf, TurnNote, notes_of_plugins
+from rlcore.runs.index import Row
+from rlcore.types import ImagePart, Message, Segment, ToolCall, Trajectory, Turn, thaw
+
+from rlcore_view.media import series_of
+from rlcore_view.stored import Stored, StoredGroup
+
+LONGEST_FIELD = 4_000
+"""Characters of a field of a task."""
+LONGEST_MESSAGE = 200_000
+"""Characters of a text of a message."""
+CODE_NAMES = ("code", "source", "script")
+"""Names of an argument that is shown as code."""
+PLACE = ("offset", "length")
+"""Columns of a row that the page does not need."""
+
+
+def group_data(stored: Stored, found: StoredGroup) -> dict[str, Any]:
+    """A group with all its trajectories."""
+    task, file = found.group.task, found.file
+    times: dict[int, list[Row]] = {}
+    for row in stored.times(file, found.number):
+        times.setdefault(row.get("sibling", -1), []).append(row)
+    before = [number for number in found.others if number < found.number]
+    after = [number for number in found.others if number > found.number]
+    return {
+        "task": task.id,
+        "environment": task.environment,
+        "fields": {name: _field(thaw(value)) for name, value in task.fields.items()},
+        "prompt": [_message(message) for message in task.messages],
+        "tools": _tools(found.group.trajectories),
+        "trajectories": [
+            _trajectory(found, one, times.get(one.sibling, []))
+            for one in found.group.trajectories
+            if one.sibling in found.rows
+        ],
+        "previous": before[-1] if before else None,
+        "next": after[0] if after else None,
+    }
+
+
+def row_data(row: Row) -> Row:
+    """A row without the place of its group in the file."""
+    return {name: value for name, value in row.items() if name not in PLACE}
+
+
+def call_text(call: ToolCall) -> str:
+    """The arguments of a call as JSON on one line."""
+    return json.dumps(thaw(call.arguments), ensure_ascii=False, default=value_text) if call.arguments else ""
+
+
+def _trajectory(found: StoredGroup, one: Trajectory, times: Sequence[Row]) -> dict[str, Any]:
+    file = found.file
+    notes = iter(_notes()(found.group.task, one))
+    address = f"frame/{file.purpose}/{file.step}/{found.number}/{one.sibling}"
+    return {
+        "row": row_data(found.rows[one.sibling]),
+        "segments": [_segment(segment, notes, f"{address}/{number}") for number, segment in enumerate(one.segments)],
+        "rewards": [
+            {
+                "id": id,
+                "value": result.value,
+                "components": dict(result.components),
+                "error": result.error,
+                "text": result.text,
+            }
+            for id, result in one.rewards.items()
+        ],
+        "failure": str(one.failure) if one.failure is not None else None,
+        "times": list(_times(times)),
+    }
+
+
+@cache
+def _notes() -> NotesOf:
+    return notes_of_plugins(Registry())
+
+
+def _segment(segment: Segment, notes: Iterator[TurnNote | None], address: str) -> dict[str, Any]:
+    return {
+        "context": [_message(message) for message in segment.context],
+        "turns": [_turn(turn, next(notes, None) if turn.kind == "policy" else None) for turn in segment.turns],
+        "tokens": len(segment),
+        "series": [series_of(name, array, address) for name, array in segment.arrays.items()],
+    }
+
+
+def _turn(turn: Turn, note: TurnNote | None) -> dict[str, Any]:
+    return {
+        "kind": turn.kind,
+        "start": turn.start,
+        "end": turn.end,
+        "messages": [_message(message) for message in turn.messages],
+        "reward": turn.reward,
+        "finish_reason": turn.finish_reason or "",
+        "policy_version": turn.policy_version,
+        "note": asdict(note) if note is not None else None,
+    }
+
+
+def _message(message: Message) -> dict[str, Any]:
+    content = message.content
+    parts = ([{"text": cut(content)}] if content else []) if isinstance(content, str) else [*map(_part, content)]
+    calls = [_call(call) for call in message.tool_calls]
+    return {"role": message.role, "parts": parts, "calls": calls, "name": message.name or ""}
+
+
+def _part(part: Any) -> dict[str, str]:
+    return {"image": part.sha256} if isinstance(part, ImagePart) else {"text": cut(part.text)}
+
+
+def cut(text: str, longest: int = LONGEST_MESSAGE) -> str:
+    """A text, with a last line that says how much is left out if it is long."""
+    if len(text) <= longest:
+        return text
+    return f"{text[:longest]}\n… {len(text) - longest:,} further characters are not shown"
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    arguments = thaw(call.arguments) or {}
+    name, value = next(iter(arguments.items()), ("", None))
+    code = value if len(arguments) == 1 and isinstance(value, str) else ""
+    code = code if name in CODE_NAMES or "\n" in code else ""
+    shown = json.dumps(arguments, ensure_ascii=False, indent=2, default=value_text) if call.arguments else ""
+    return {
+        "name": call.name,
+        "arguments": "" if code else cut(shown),
+        "code": cut(code),
+        "error": call.error,
+    }
+
+
+def _field(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=value_text)
+    return cut(text, LONGEST_FIELD)
+
+
+def _tools(trajectories: Iterable[Trajectory]) -> list[dict[str, str]]:
+    """The tools that the first trajectory with tools has."""
+    tools = next((one.tools for one in trajectories if one.tools), ())
+    return [
+        {
+            "name": tool.name,
+            "description": cut(tool.description),
+            "parameters": json.dumps(thaw(tool.parameters), ensure_ascii=False, indent=2, default=value_text),
+        }
+        for tool in tools
+    ]
+
+
+def _times(rows: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The times by their start, relative to the first one."""
+    numbers = (int, float)
+    valid = [row for row in rows if isinstance(row.get("start"), numbers) and isinstance(row.get("seconds"), numbers)]
+    first = min((row["start"] for row in valid), default=0)
+    for row in sorted(valid, key=lambda one: one["start"]):
+        name, kind = str(row.get("name", "")), str(row.get("kind", ""))
+        yield {"kind": kind, "name": name, "start": round(row["start"] - first, 6), "seconds": row["seconds"]}
+
+
+__all__ = ["call_text", "cut", "group_data", "row_data"]

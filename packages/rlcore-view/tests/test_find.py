@@ -1,0 +1,103 @@
+"""Search by conditions and texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rlcore.errors import UserError
+from rlcore_view.find import may_contain_of
+
+Ask = Callable[..., Any]
+
+
+def places(found: dict[str, Any]) -> list[tuple[int, int, int]]:
+    return [(row["step"], row["group"], row["sibling"]) for row in found["rows"]]
+
+
+def test_conditions_select_and_sort(ask: Ask) -> None:
+    found = ask("runs/first/find", where="reward == 1", purpose="train", sort="-tool_errors")
+    assert (found["total"], found["searched"]) == (6, 12)
+    assert places(found)[:3] == [(1, 0, 1), (1, 2, 1), (1, 2, 1)]
+    assert {"reward", "tool_errors", "math"} <= set(found["columns"])
+    limited = ask("runs/first/find", where="reward == 1", purpose="train", sort="tokens", limit="2")
+    assert (limited["total"], len(limited["rows"])) == (6, 2)
+    assert places(ask("runs/first/find", where="reward is None", sort="reward", purpose="train"))[0] == (1, 2, 0)
+    assert places(ask("runs/first/find", sort="-reward", purpose="train", steps="1"))[-1] == (1, 2, 0)  # not scored
+    assert places(ask("runs/first/find", task="b", steps="1-3")) == [(1, 1, 0), (1, 1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("text", "total"),
+    [
+        ("QuickSilver", 4),
+        ("STRASSE", 4),
+        ("你好", 9),
+        ("print(6 * 7)", 9),
+        ('"digits": 2', 9),
+        ("JUDGE said", 9),
+        ("42", 5),
+        ("<script>", 9),
+        ("end", 9),
+        ("calculator", 9),
+        ("token_ids", 0),
+        ("no such text", 0),
+    ],
+)
+def test_texts_are_found_in_messages_calls_and_judgements(ask: Ask, text: str, total: int) -> None:
+    found = ask("runs/first/find", text=text, purpose="train", steps="1-2")
+    assert (found["total"], found["searched"]) == (total, 9)
+
+
+def test_text_and_condition_hold_together_also_in_progress(ask: Ask) -> None:
+    found = ask("runs/first/find", text="answer", where="reward == 1 and step == 4")
+    assert places(found) == [(4, 0, 0)]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "line"),
+    [
+        ("strasse", "Die STRASSE"),
+        ("strasse", "Die Straße"),
+        ("kelvin", "300 \u212aelvin"),
+        ('say "hi"', r"I say \"hi\""),
+        ("错误", "一个错误"),
+        ("错误", r"\u9519\u8bef"),
+        ("привет", "ПРИВЕТ"),
+        ("a\nb", r"a\nb"),
+    ],
+)
+def test_fast_test_of_a_line_misses_nothing(wanted: str, line: str) -> None:
+    assert may_contain_of(wanted.casefold())(line.encode())
+
+
+def test_fast_test_rejects_most_lines() -> None:
+    assert not may_contain_of("quicksilver")("a line without it, but with ü".encode())
+    assert not may_contain_of("错误")("a line without it 你好".encode())
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"where": "reward = 1"},
+        {"where": "__import__('os')"},
+        {"where": "no_such_column == 1"},
+        {"steps": "one"},
+        {"purpose": "test"},
+        {"limit": "-1"},
+        {"text": "x" * 1001},
+    ],
+)
+def test_bad_queries_are_errors_of_the_user(ask: Ask, query: dict[str, str]) -> None:
+    with pytest.raises(UserError) as error:
+        ask("runs/first/find", **query)
+    assert type(error.value) is UserError
+
+
+def test_run_without_rollouts_has_nothing_to_find(run: Path, ask: Ask) -> None:
+    for folder in ("rollouts", "evidence"):
+        for path in (run / folder).iterdir():
+            path.unlink()
+    assert ask("runs/first/find", where="reward == 1")["total"] == 0

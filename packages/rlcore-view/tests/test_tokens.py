@@ -1,0 +1,106 @@
+"""Tokens with their texts and values."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from byte_level import byte_level_tokenizer
+from hypothesis import given
+from hypothesis import strategies as some
+from rlcore_view.tokens import texts_of
+from tokenizers import Tokenizer, decoders, models
+
+Ask = Callable[..., Any]
+BYTES = byte_level_tokenizer(["the answer", "你好 wörld"], 300)
+PIECES = Tokenizer(models.BPE(vocab={"▁a": 0, "▁": 1, "b": 2, "你": 3, "</s>": 4}, merges=[]))
+PIECES.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+
+
+def decoder(tokenizer: Tokenizer) -> Callable[[list[int]], str]:
+    return lambda ids: str(tokenizer.decode(ids, skip_special_tokens=False))
+
+
+@given(some.lists(some.integers(0, BYTES.get_vocab_size() - 1), max_size=60))
+def test_texts_of_any_bytes_are_the_decoded_text(ids: list[int]) -> None:
+    decode = decoder(BYTES)
+    texts = list(texts_of(ids, decode))
+    assert (len(texts), "".join(texts)) == (len(ids), decode(ids))
+
+
+@given(some.lists(some.integers(0, 4), max_size=40))
+def test_texts_of_pieces_with_spaces_are_the_decoded_text(ids: list[int]) -> None:
+    decode = decoder(PIECES)
+    assert "".join(texts_of(ids, decode)) == decode(ids)
+
+
+def test_last_token_of_a_character_has_its_text() -> None:
+    ids = [BYTES.token_to_id(token) for token in ("ð", "Ł", "ĺ", "Ģ", "t")]
+    texts = list(texts_of(ids, decoder(BYTES)))
+    assert (texts[:2], "".join(texts), texts[-1]) == (["", ""], decoder(BYTES)(ids), "t")
+
+
+def test_long_texts_take_linear_time() -> None:
+    ids = [BYTES.token_to_id("ð")] * 32_768  # no token completes a character
+    begin = time.process_time()
+    assert len(list(texts_of(ids, decoder(BYTES)))) == len(ids)
+    assert time.process_time() - begin < 10  # a second on an idle machine; quadratic time is minutes
+
+
+def test_values_belong_to_trained_tokens(ask: Ask) -> None:
+    found = ask("runs/first/train/1/0/1/tokens")
+    (segment,) = found["segments"]
+    columns, trained = segment["columns"], segment["trained"]
+    assert (found["missing"], "".join(segment["texts"])) == ("", "the questionthe answer is 42 1 你好")
+    assert sorted(columns) == ["advantage", "engine_logprob", "gap", "logprob", "ratio"]
+    assert not trained[0]
+    assert trained[-1]
+    for name, value in {"advantage": 1.5, "engine_logprob": -0.5, "gap": 0.25, "ratio": math.exp(0.5)}.items():
+        assert columns[name] == [pytest.approx(value) if mask else None for mask in trained]
+
+
+def test_carried_group_has_the_values_of_the_step_that_trained_it(ask: Ask) -> None:
+    found = ask("runs/first/train/1/2/1/tokens")
+    assert (found["missing"], found["segments"][0]["columns"]["advantage"][-1]) == ("", 1.5)
+
+
+@pytest.mark.parametrize(
+    ("place", "why"),
+    [
+        ("evaluation/0/0/0", "evaluation"),
+        ("train/1/0/0", "50%"),
+        ("train/1/1/0", "dropped: equal"),
+        ("train/3/0/0", "token_evidence|stored"),
+        ("train/4/0/0", "not trained yet"),
+    ],
+)
+def test_missing_values_have_a_reason(ask: Ask, place: str, why: str) -> None:
+    found = ask(f"runs/first/{place}/tokens")
+    assert any(word in found["missing"] for word in why.split("|")), found["missing"]
+    assert "advantage" not in found["segments"][0]["columns"]
+    assert "engine_logprob" in found["segments"][0]["columns"]
+
+
+@pytest.mark.parametrize("damage", ["cut", "header", "other", "count"])
+def test_damaged_values_are_only_missing(run: Path, ask: Ask, write_values: Callable[..., None], damage: str) -> None:
+    path = run / "evidence" / "train-000001.tokens.safetensors"
+    content = path.read_bytes()
+    other = (run / "evidence" / "train-000002.tokens.safetensors").read_bytes()
+    changed = {"cut": content[:-4], "header": b"\xff" * 8 + content[8:], "other": other}
+    if damage == "count":
+        write_values(run, 1, (1, 0, 1), 3)
+    else:
+        path.write_bytes(changed[damage])
+    found = ask("runs/first/train/1/0/1/tokens")
+    assert found["missing"]
+    assert list(found["segments"][0]["columns"]) == ["engine_logprob"]
+    assert found["segments"][0]["texts"]
+
+
+def test_damaged_tokenizer_costs_only_the_texts(run: Path, ask: Ask) -> None:
+    (run / "model" / "tokenizer.json").write_text("{", encoding="utf-8")
+    assert ask("runs/first/train/1/0/1/tokens")["segments"][0]["texts"] == []
