@@ -12,6 +12,7 @@ import click
 from pydantic import BaseModel
 
 from rlcore.abilities import ConversationDataset
+from rlcore.cli.data.exporting import export_
 from rlcore.cli.data.rescoring import rescore
 from rlcore.cli.data.rows import ReadImage, Shown, ShownImages, file_rows, files_of_data, row_lines
 from rlcore.cli.data.stored import Selection, is_of_run, show_rollouts
@@ -52,13 +53,15 @@ MOST_ROWS = 2**31 - 1
       rlcore data show runs/NAME/rollouts/evaluation-000000.jsonl.gz
       rlcore data show gsm8k-tools
       rlcore data sheet runs/NAME --out page.html
-      rlcore data rescore runs/NAME reward.0.id=string-equal""",
+      rlcore data rescore runs/NAME reward.0.id=string-equal
+      rlcore data export runs/NAME --format parquet""",
 )
 def data() -> None:
     """Prepare and inspect data."""
 
 
 data.add_command(rescore)
+data.add_command(export_)
 
 
 @data.command(name="list", epilog="\b\nExample:\n  rlcore data list")
