@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from killed_runs import FIRST, NAME, RESUME
-from rlcore.trackers.service import COLUMNS
+from rlcore.trackers.samples import AFTER, BEFORE
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
@@ -113,10 +113,11 @@ def test_wandb_gets_each_step_once_with_configuration_and_samples(tracked: Path)
     assert config["environment"]["api_key"] == "**********"
     rows = [values(record.history.item) for record in records if record.HasField("history")]
     assert Counter(row["_step"] for row in rows if "loss/total" in row) == {1: 1, 2: 1, 3: 1}
-    assert sorted(row["_step"] for row in rows if "samples" in row or "samples._type" in row) == [0, 2, 3]
-    tables = [json.loads(file.read_text()) for file in run.glob("wandb/offline-run-*/files/media/table/*.json")]
-    assert all(table["columns"] == list(COLUMNS) and len(table["data"]) == 3 for table in tables)
-    assert "assistant: " in tables[0]["data"][0][3]
+    assert sorted(row["_step"] for row in rows if any(key.startswith("samples/evaluation") for key in row)) == [0, 2, 3]
+    tables = [json.loads(file.read_text()) for file in run.glob("wandb/offline-run-*/files/media/table/**/*.json")]
+    assert len(tables) == 3
+    assert all({*BEFORE, *AFTER} <= {*table["columns"]} and len(table["data"]) == 3 for table in tables)
+    assert tables[0]["data"][0][BEFORE.index("conversation")].startswith("assistant: ")
 
 
 def test_nothing_that_wandb_stores_contains_a_secret(tracked: Path) -> None:
@@ -139,7 +140,7 @@ print(json.dumps([run, SQLiteStorage.get_run_config("rlcore", run), SQLiteStorag
     assert config["rollout"]["group_size"] == 4
     assert config["environment"]["api_key"] == "**********"
     assert Counter(row["step"] for row in rows if "loss/total" in row) == {1: 1, 2: 1, 3: 1}
-    samples = {row["step"]: row["samples"] for row in rows if "samples" in row}
+    samples = {row["step"]: row["samples/evaluation"] for row in rows if "samples/evaluation" in row}
     assert sorted(samples) == [0, 2, 3]
     assert len(samples[3]["_value"]) == 8
-    assert set(samples[3]["_value"][0]) == set(COLUMNS)
+    assert {*BEFORE, *AFTER} <= set(samples[3]["_value"][0])

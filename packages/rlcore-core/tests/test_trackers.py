@@ -5,14 +5,17 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from html import unescape
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pictured_groups import groups
 from PIL import Image
+from rlcore import redaction
 from rlcore.errors import NotInstalledError
 from rlcore.images import contact_sheet, image_size
 from rlcore.plugins.loading import load_attribute, pip_line
@@ -20,8 +23,10 @@ from rlcore.runs.records import write_groups
 from rlcore.testing import make_trajectory
 from rlcore.trackers.console import ConsoleTracker, area_chart, sparkline
 from rlcore.trackers.jsonl import JsonlTracker
-from rlcore.trackers.service import ServiceTracker, sample_row, samples
-from rlcore.types import Boundary, Failure, Group, Task
+from rlcore.trackers.options import TensorboardOptions
+from rlcore.trackers.samples import SampleTable, sample_table, samples
+from rlcore.trackers.service import ServiceTracker
+from rlcore.types import Boundary, Failure, Group, Message, RewardResult, Task, Trajectory
 
 STEP = {
     "reward/mean": 0.25,
@@ -111,7 +116,7 @@ def test_missing_library_names_the_extra(target: str, tmp_path: Path, monkeypatc
 
 def test_tensorboard_files_contain_the_scalars(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard", reason="tensorboard is not installed: pip install 'rlcore-core[tensorboard]'")
-    tracker = load_attribute("rlcore.trackers.tensorboard:TensorboardTracker")(None, tmp_path)
+    tracker = load_attribute("rlcore.trackers.tensorboard:TensorboardTracker")(TensorboardOptions(), tmp_path)
     tracker.log(7, {"reward/mean": 0.5})
     tracker.close()
     (file,) = (tmp_path / "tensorboard").iterdir()
@@ -123,10 +128,10 @@ class Sent(ServiceTracker):
 
     def __init__(self, directory: Path | None) -> None:
         super().__init__("sent", directory, samples=3)
-        self.sent: list[tuple[int, dict[str, float], int]] = []
+        self.sent: list[tuple[int, dict[str, float], dict[str, int]]] = []
 
-    def send(self, step: int, metrics: Mapping[str, float], rows: Sequence[Sequence[Any]]) -> None:
-        self.sent.append((step, dict(metrics), len(rows)))
+    def send(self, step: int, metrics: Mapping[str, float], tables: Mapping[str, SampleTable]) -> None:
+        self.sent.append((step, dict(metrics), {name: len(table.rows) for name, table in tables.items()}))
 
     def close(self) -> None: ...
 
@@ -136,25 +141,24 @@ class SentWithImages(Sent):
 
     def __init__(self, directory: Path | None) -> None:
         super().__init__(directory)
-        self.tables: list[tuple[list[str], list[list[Any]]]] = []
+        self.tables: list[SampleTable] = []
 
-    def image(self, data: bytes | None) -> Any:
+    def image(self, data: bytes) -> Any:
         return data
 
-    def send(self, step: int, metrics: Mapping[str, float], rows: Sequence[Sequence[Any]]) -> None:
-        self.tables.append((self.columns(rows), [list(row) for row in rows]))
+    def send(self, step: int, metrics: Mapping[str, float], tables: Mapping[str, SampleTable]) -> None:
+        self.tables += tables.values()
 
 
 def test_tables_of_samples_have_small_pictures(tmp_path: Path) -> None:
     (tmp_path / "config.toml").touch()
-    tracker, text = (
-        SentWithImages(tmp_path),
-        Group(task=Task(id="t", messages=()), trajectories=(make_trajectory("a"),)),
-    )
+    tracker = SentWithImages(tmp_path)
+    text = Group(task=Task(id="t", messages=()), trajectories=(make_trajectory("a").replace(reward=2.0),))
     tracker.log_samples(0, "evaluation", [text, *groups(5, side=900)])
     tracker.log(0, {})
-    ((columns, (first, *others)),) = tracker.tables
-    assert columns[-1] == "images"
+    (table,) = tracker.tables
+    assert table.columns[-1] == "images"
+    first, *others = table.rows
     assert first[-1] is None
     assert len(others) == 2
     for row in others:
@@ -164,17 +168,38 @@ def test_tables_of_samples_have_small_pictures(tmp_path: Path) -> None:
     plain = Sent(tmp_path)
     plain.log_samples(0, "evaluation", groups(2))
     plain.log(0, {})
-    assert plain.sent == [(0, {}, 2)]
+    assert plain.sent == [(0, {}, {"samples/evaluation": 2})]
 
 
-def test_tensorboard_files_contain_pictures_of_evaluations(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard", reason="tensorboard is not installed: pip install 'rlcore-core[tensorboard]'")
-    tracker = load_attribute("rlcore.trackers.tensorboard:TensorboardTracker")(None, tmp_path)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the reader
+def test_tensorboard_files_contain_pictures_and_tables_of_samples(tmp_path: Path) -> None:
+    reason = "tensorboard is not installed: pip install 'rlcore-core[tensorboard]'"
+    loader = pytest.importorskip("tensorboard.backend.event_processing.event_file_loader", reason=reason)
+    from tensorboard.plugins.text.text_plugin import text_array_to_html
+    from tensorboard.util.tensor_util import make_ndarray
+
+    tracker = load_attribute("rlcore.trackers.tensorboard:TensorboardTracker")(TensorboardOptions(samples=4), tmp_path)
+    hostile = "a | b\n# c *d* `e` <img src=x onerror=f()> [g](javascript:h) ![i](http://j/k) &lt; \u202e"
+    task = Task(id="t", messages=())
+    worst = Group(task=task, trajectories=(make_trajectory(hostile).replace(reward=-1.0),))
     tracker.log_samples(3, "train", groups(2))
-    tracker.log_samples(7, "evaluation", groups(20))
+    tracker.log_samples(7, "evaluation", [*groups(20), worst])
     tracker.close()
     (file,) = (tmp_path / "tensorboard").iterdir()
-    assert file.read_bytes().count(b"\x89PNG") == 8
+    events = [event for event in loader.EventFileLoader(str(file)).Load() if event.HasField("summary")]
+    values = {value.tag: value for event in events for value in event.summary.value}
+    assert {event.step for event in events} == {7}
+    assert sorted(values) == ["samples/evaluation", *(f"samples/evaluation/{row}" for row in range(3))]
+    assert file.read_bytes().count(b"\x89PNG") == 3
+    assert values["samples/evaluation"].metadata.plugin_data.plugin_name == "text"
+    html = text_array_to_html(make_ndarray(values["samples/evaluation"].tensor), enable_markdown=True)
+    rows = html.split("<tr>")[1:]
+    assert len(rows) == 1 + 4
+    assert all(row.count("<td>") == rows[0].count("<th>") for row in rows[1:])
+    shown = re.findall("<td>(.*)</td>", rows[-1])[rows[0].split("<th>").index("answer</th>\n") - 1]
+    assert "<" not in shown.replace("<br>", "")
+    expected = hostile.replace("\u202e", "\\u202e")
+    assert unescape(shown.replace("<br>", "\n")) == expected
 
 
 def test_pictures_of_a_table_leave_out_damaged_images() -> None:
@@ -207,24 +232,50 @@ def test_resumed_service_receives_earlier_metrics_and_samples_again(tmp_path: Pa
     jsonl = JsonlTracker(None, tmp_path)
     jsonl.log(1, {"loss": 0.5, "bad": math.nan})
     jsonl.log(2, {"loss": 0.25})
+    for step in (9, 10):
+        write_groups(tmp_path / "rollouts" / f"train-{step:06d}.jsonl.gz", stored)
+        jsonl.log(step, {})
     resumed = Sent(tmp_path)
     resumed.replay()
-    resumed.log_samples(3, "train", stored)
-    resumed.log(3, {"loss": 0.0})
-    assert resumed.sent == [(1, {"loss": 0.5}, 0), (2, {"loss": 0.25}, 3), (3, {"loss": 0.0}, 0)]
-
-
-def test_samples_show_one_trajectory_of_each_task_first(tmp_path: Path) -> None:
-    failed = make_trajectory("no", task_id="b", failure=Failure(boundary=Boundary.TOOL, message="broke"))
-    stored = [
-        Group(task=Task(id="a", messages=()), trajectories=(make_trajectory("x" * 20_000, task_id="a"),) * 2),
-        Group(task=Task(id="b", messages=()), trajectories=(failed,)),
+    resumed.log_samples(20, "train", stored)
+    resumed.log_samples(20, "evaluation", stored[:1])
+    resumed.log(20, {"loss": 0.0})
+    resumed.log(21, {})
+    assert resumed.sent == [
+        (1, {"loss": 0.5}, {}),
+        (2, {"loss": 0.25}, {"samples/evaluation": 3}),
+        (9, {}, {}),
+        (10, {}, {"samples/train": 3}),
+        (20, {"loss": 0.0}, {"samples/train": 3, "samples/evaluation": 3}),
+        (21, {}, {}),
     ]
-    rows = [sample_row(7, one) for one in samples(stored, 10)]
-    assert [(row[0], row[1]) for row in rows] == [(7, "a"), (7, "b"), (7, "a")]
-    assert len(rows[0][4]) == 10_000
-    assert rows[1][3:] == ["assistant: no", "no", None, "tool: broke"]
-    assert len(samples(stored, 1)) == 1
+
+
+def scored(*rewards: float | None) -> Group:
+    made = [make_trajectory(f"{reward}").replace(reward=reward) for reward in rewards]
+    return Group(task=Task(id="t", messages=()), trajectories=tuple(made))
+
+
+@pytest.mark.parametrize(("count", "expected"), [(0, []), (1, [5]), (2, [5, None]), (3, [5, 2, None]), (9, 6)])
+def test_samples_are_the_best_the_worst_and_some_in_between(count: int, expected: Any) -> None:
+    chosen = [one.reward for one in samples([scored(1, 4, None), scored(5, 0, 2)], count)]
+    assert chosen == ([5, 4, 2, 1, 0, None] if expected == 6 else expected)
+
+
+def test_rows_of_samples_have_each_reward_and_safe_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redaction, "_known", ())  # and restored, without the secret
+    redaction.remember("hush-hush-secret")
+    chat = (Message(role="user", content="What?"), "x" * 9_990 + "hush-hush-secret", "no\x1b\u202e\n")
+    failed = make_trajectory(*chat, failure=Failure(boundary=Boundary.TOOL, message="broke\x07"))
+    judged: Trajectory = make_trajectory("yes").replace(reward=1.0, rewards={"judge": RewardResult(value=0.5)})
+    table = sample_table(7, [judged, failed])
+    first, second = (dict(zip(table.columns, row, strict=True)) for row in table.rows)
+    assert (first["reward"], first["reward/judge"], first["stop"], first["tokens"]) == (1.0, 0.5, "done", 3)
+    assert (second["step"], second["reward/judge"], second["stop"]) == (7, None, "tool: broke\\x07")
+    assert second["prompt"] == "user: What?"
+    assert second["answer"] == "no\\x1b\\u202e\n"
+    assert "hush" not in second["conversation"]
+    assert len(second["conversation"]) == 10_000
 
 
 TRACKER = """

@@ -6,10 +6,13 @@ Those of environments are in `rlcore.contracts`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from rlcore.errors import UserError
 from rlcore.types import Demonstration, Group, NumberArray, RecordedEpisode, Task
+
+if TYPE_CHECKING:
+    from rlcore.diagnosis.diagnosing import Diagnosis
 
 
 @runtime_checkable
@@ -167,6 +170,18 @@ class SampleTracker(Protocol):
 
     def log_samples(self, step: int, purpose: str, groups: Sequence[Group]) -> None:
         """The scored groups of a step, before its metrics. ``purpose`` is ``train`` or ``evaluation``."""
+        ...
+
+
+@runtime_checkable
+class AlertTracker(Protocol):
+    """A tracker that reports findings of the diagnosis."""
+
+    def alert(self, found: Diagnosis, repeated: bool) -> None:
+        """A finding, or the error of a run that failed: the rule ``failed``. Secrets in its texts are masked.
+
+        ``repeated`` findings are those of earlier steps of a resumed run, before its first metrics.
+        """
         ...
 
 

@@ -15,6 +15,7 @@ rlcore_specs = [
     TrackerSpec(
         id="tensorboard",
         target="rlcore.trackers.tensorboard:TensorboardTracker",
+        config="rlcore.trackers.options:TensorboardOptions",
         summary="Event files for TensorBoard.",
         needs=("rlcore-core[tensorboard]",),
     ),
@@ -31,6 +32,12 @@ rlcore_specs = [
         config="rlcore.trackers.options:TrackioOptions",
         summary="trackio, a local dashboard.",
         needs=("rlcore-core[trackio]",),
+    ),
+    TrackerSpec(
+        id="webhook",
+        target="rlcore.trackers.webhook:WebhookTracker",
+        config="rlcore.trackers.options:WebhookOptions",
+        summary="Alerts as JSON to a URL; no metrics.",
     ),
     DatasetSpec(
         id="chat",

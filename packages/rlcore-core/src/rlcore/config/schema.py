@@ -294,7 +294,7 @@ class TrackersTable(Table):
     model_config = ConfigDict(extra="allow")
 
     use: list[str] = ["console", "jsonl"]
-    """Ids of trackers, such as ``console``, ``jsonl``, ``tensorboard``, ``wandb``, ``trackio``."""
+    """Ids of trackers, such as ``console``, ``jsonl``, ``tensorboard``, ``wandb``, ``trackio``, ``webhook``."""
 
 
 Environments = Annotated[

@@ -36,10 +36,14 @@ class Diagnosis(Finding):
     guide: str = ""
     """The place in the guide; empty for a rule of a plugin that names none."""
 
+    @property
+    def change(self) -> str:
+        """What to do about it; empty if the rule has no fix."""
+        return f"change {self.key}: {self.fix}" if self.key and self.fix else self.fix
+
     def lines(self) -> list[str]:
         """The lines that are printed."""
-        change = f"change {self.key}: {self.fix}" if self.key and self.fix else self.fix
-        rows = [f"finding   step {self.step}: {self.text}", *([f"          {change}"] if change else [])]
+        rows = [f"finding   step {self.step}: {self.text}", *([f"          {self.change}"] if self.change else [])]
         return [*rows, *([f"          {self.guide}"] if self.guide else [])]
 
 
@@ -82,11 +86,7 @@ class Diagnoser:
 
     def add_failure(self, lines: Sequence[str]) -> None:
         """Add the error with which the run ended, as a finding."""
-        first, *others = lines
-        told = {name: text.strip() for name, _, text in (line.strip().partition(" ") for line in others)}
-        text = ": ".join(["the run failed", first, *([told["found"]] if "found" in told else [])])[:LONGEST]
-        found = Diagnosis(status="fail", text=text, fix=told.get("fix", ""), rule="failed", step=self.evidence.step)
-        self.found.append(found)
+        self.found.append(failure_found(lines, self.evidence.step))
 
     def summary(self) -> list[str]:
         """The lines of all findings, which a run prints at its end."""
@@ -123,6 +123,14 @@ class Diagnoser:
             step=self.evidence.step,
             guide=spec.guide,
         )
+
+
+def failure_found(lines: Sequence[str], step: int) -> Diagnosis:
+    """The error with which a run ended, as a finding: its message, then its other lines."""
+    first, *others = lines
+    told = {name: text.strip() for name, _, text in (line.strip().partition(" ") for line in others)}
+    text = ": ".join(["the run failed", first, *([told["found"]] if "found" in told else [])])[:LONGEST]
+    return Diagnosis(status="fail", text=text, fix=told.get("fix", ""), rule="failed", step=step)
 
 
 def diagnose(run: str | Path, *, rules: Sequence[str] = ()) -> Diagnoser:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from rlcore.abilities import SampleTracker
+from rlcore.abilities import AlertTracker, SampleTracker
 from rlcore.config.resolve import Purpose
+from rlcore.console.escaping import printable
 from rlcore.contracts import Dataset, Sampler, Tracker, WeightSource
-from rlcore.diagnosis.diagnosing import Diagnoser
+from rlcore.diagnosis.diagnosing import Diagnoser, Diagnosis, failure_found
 from rlcore.errors import UserError
 from rlcore.plugin_calls import error_text, plugin_code
 from rlcore.plugins.observers import Observers
@@ -64,6 +66,7 @@ class RunSession(RunComponents):
         self.directory, self.is_main = directory, is_main
         self._samplers: list[Sampler] = []
         self.trackers: list[tuple[str, Tracker]] = []
+        self._without: set[tuple[str, str]] = set()  # trackers, each with an optional method that failed
         self._output = output or Output()
         self._show = (progress or PrintedProgress(self.say)) if is_main else silent
         if directory is not None:
@@ -125,6 +128,7 @@ class RunSession(RunComponents):
         if self.diagnosis is not None:
             for found in self.diagnosis.after({**added, **metrics, "step": step}):
                 self.say(*found.lines())
+                self._alert(found)
 
     def begin_record(self, step: int, purpose: str) -> None:
         """Announce the groups of a step. Those that `group_finished` receives are stored before the step ends."""
@@ -166,10 +170,7 @@ class RunSession(RunComponents):
                 write_evaluation_sheet(self.directory.path, step, groups, self.plan, self.registry)
         hook = "rlcore_rollouts_scored"
         self._measured |= self._observers.tell(hook, run=self, step=step, purpose=purpose, groups=groups)
-        for name, tracker in list(self.trackers):
-            with self._disabling(name, tracker, "log_samples"):
-                if isinstance(tracker, SampleTracker):
-                    tracker.log_samples(step, purpose, groups)
+        self._offer(SampleTracker, "log_samples", step, purpose, groups)
 
     def record_tokens(self, step: int, columns: Mapping[str, NumberArray], note: Mapping[str, Any]) -> None:
         """Store values of the trained tokens of a step in ``evidence/``; see `rlcore.runs.evidence.Tokens`."""
@@ -201,6 +202,22 @@ class RunSession(RunComponents):
         except Exception as error:  # the boundary to trackers
             self.trackers.remove((name, tracker))
             self.say(f"{self.registry.named('tracker', name)} failed and is disabled: {error_text(error)}")
+
+    def _alert(self, found: Diagnosis, *, repeated: bool = False) -> None:
+        found = replace(found, text=printable(found.text), fix=printable(found.fix))
+        self._offer(AlertTracker, "alert", found, repeated)
+
+    def _offer(self, ability: type, method: str, *arguments: Any) -> None:
+        """Call an optional method of all trackers. One that fails keeps its metrics, and loses only this method."""
+        for name, tracker in self.trackers:
+            named = self.registry.named("tracker", name)
+            try:
+                with plugin_code(f"{method} of {named}"):
+                    if (name, method) not in self._without and isinstance(tracker, ability):
+                        getattr(tracker, method)(*arguments)
+            except Exception as error:  # the boundary to trackers
+                self._without.add((name, method))
+                self.say(f"{named} failed in {method}, which is disabled: {error_text(error)}")
 
     def say(self, *lines: str) -> None:
         """Print lines, and write them to ``output.log``. A line break inside a line is escaped."""
@@ -256,11 +273,16 @@ class RunSession(RunComponents):
             tree = self.resolved.tree()
             self.diagnosis = Diagnoser(self.directory.path, tree, self.registry, self.config.diagnosis)
             for row in read_metrics(self.directory.metrics):  # of a resumed run
-                self.diagnosis.after(row)
+                for found in self.diagnosis.after(row):
+                    self._alert(found, repeated=True)
         self._observers.tell("rlcore_run_started", run=self)
 
     def finished(self, error: BaseException | None = None) -> None:
-        """Notify observers, close trackers, and release the run directory."""
+        """Notify observers, close trackers, and release the run directory. An error that is no stop is an alert."""
+        if error is not None and not isinstance(error, KeyboardInterrupt):
+            lines = [printable(line) for line in error_text(error).split("\n")]
+            with suppress(UserError):  # as below
+                self._alert(failure_found(lines, self.last_step or 0))
         for name, tracker in self.trackers:
             try:
                 with plugin_code(f"close of {self.registry.named('tracker', name)}"):

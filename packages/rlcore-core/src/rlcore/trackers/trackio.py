@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlcore.errors import NotInstalledError
 from rlcore.plugins.loading import pip_line
 from rlcore.trackers.options import TrackioOptions
+from rlcore.trackers.samples import SampleTable
 from rlcore.trackers.service import ServiceTracker
+
+if TYPE_CHECKING:
+    from rlcore.diagnosis.diagnosing import Diagnosis
 
 
 class TrackioTracker(ServiceTracker):
-    """One trackio run with the configuration, the metrics, and a table of samples of each evaluation.
+    """One trackio run with the configuration, the metrics, tables of samples, and alerts.
 
     trackio resumes a run by its name, so the name ends with the id of the run directory. A resumed run replaces the run
     in the local storage of trackio. The messages of trackio go to stderr, because stdout may be JSON.
@@ -40,19 +44,23 @@ class TrackioTracker(ServiceTracker):
         if self.can_replay:
             self.replay()
 
-    def send(self, step: int, metrics: Mapping[str, float], rows: Sequence[Sequence[Any]]) -> None:
-        """Log the metrics and a table ``samples``."""
-        table = {}
-        if rows:
-            table["samples"] = self._trackio.Table(columns=self.columns(rows), data=[list(row) for row in rows])
+    def send(self, step: int, metrics: Mapping[str, float], tables: Mapping[str, SampleTable]) -> None:
+        """Log the metrics and the tables."""
+        made = {name: self._trackio.Table(columns=table.columns, data=table.rows) for name, table in tables.items()}
         with redirect_stdout(sys.stderr):
-            self._run.log({**metrics, **table}, step=step)
+            self._run.log({**metrics, **made}, step=step)
 
-    def image(self, data: bytes | None) -> Any:
+    def image(self, data: bytes) -> Any:
         """The images of a trajectory, next to each other."""
         from PIL import Image
 
-        return self._trackio.Image(Image.open(io.BytesIO(data))) if data is not None else None
+        return self._trackio.Image(Image.open(io.BytesIO(data)))
+
+    def alert(self, found: Diagnosis, repeated: bool) -> None:
+        """Store an alert. The storage of a resumed run was replaced, so alerts of earlier steps are stored again."""
+        level = self._trackio.AlertLevel.ERROR if found.status == "fail" else self._trackio.AlertLevel.WARN
+        with redirect_stdout(io.StringIO()):  # trackio prints alerts, which the run has printed
+            self._run.alert(found.rule, f"{found.text}\n{found.change}", level, found.step)
 
     def close(self) -> None:
         """Flush and finish the run."""

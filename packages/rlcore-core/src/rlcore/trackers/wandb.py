@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import io
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlcore.errors import NotInstalledError
 from rlcore.plugins.loading import pip_line
 from rlcore.trackers.options import WandbOptions
+from rlcore.trackers.samples import SampleTable
 from rlcore.trackers.service import ServiceTracker
+
+if TYPE_CHECKING:
+    from rlcore.diagnosis.diagnosing import Diagnosis
+
+LONGEST_TITLE = 63
+"""W&B refuses longer titles of alerts."""
 
 
 class WandbTracker(ServiceTracker):
-    """One wandb run with the configuration, the metrics, and a table of samples of each evaluation.
+    """One wandb run with the configuration, the metrics, tables of samples, and alerts.
 
     Its files are in ``wandb/`` of the run directory. A resumed run writes its files for ``wandb sync`` again. Online,
     W&B ignores a step that it already has.
@@ -48,16 +55,22 @@ class WandbTracker(ServiceTracker):
                     shutil.rmtree(folder)
             self.replay()
 
-    def send(self, step: int, metrics: Mapping[str, float], rows: Sequence[Sequence[Any]]) -> None:
-        """Log the metrics and a table ``samples``."""
-        table = {"samples": self._table(columns=self.columns(rows), data=[list(row) for row in rows])} if rows else {}
-        self._run.log({**metrics, **table}, step=step)
+    def send(self, step: int, metrics: Mapping[str, float], tables: Mapping[str, SampleTable]) -> None:
+        """Log the metrics and the tables."""
+        made = {name: self._table(columns=table.columns, data=table.rows) for name, table in tables.items()}
+        self._run.log({**metrics, **made}, step=step)
 
-    def image(self, data: bytes | None) -> Any:
+    def image(self, data: bytes) -> Any:
         """The images of a trajectory, next to each other."""
         from PIL import Image
 
-        return self._image(Image.open(io.BytesIO(data))) if data is not None else None
+        return self._image(Image.open(io.BytesIO(data)))
+
+    def alert(self, found: Diagnosis, repeated: bool) -> None:
+        """Send an alert, unless W&B has it already: files that are written again need it again."""
+        if not repeated or self._run.offline:
+            level = "ERROR" if found.status == "fail" else "WARN"
+            self._run.alert(found.rule[:LONGEST_TITLE], f"step {found.step}: {found.text}\n{found.change}", level)
 
     def close(self) -> None:
         """Flush and finish the run."""
