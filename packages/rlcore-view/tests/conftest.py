@@ -18,6 +18,7 @@ from rlcore.types import (
     Message,
     NumberArray,
     RewardResult,
+    Sampling,
     Segment,
     Stop,
     Task,
@@ -83,6 +84,7 @@ def _trajectory(task: Task, sibling: int, reward: float | None, said: str) -> Tr
         reward=reward,
         rewards={"math": result},
         metrics={"tool_errors": float(sibling), "odd": float("nan")},
+        sampling=Sampling(max_new_tokens=8, seed=2**60 + sibling),
         times=(Timing("turn", "", 100.5, 2.0), Timing("queue", "", 100.0, 0.5)),
     )
 

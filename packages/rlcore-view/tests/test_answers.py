@@ -29,6 +29,11 @@ def tree(folder: Path) -> dict[str, tuple[int, int]]:
     return {str(p): (p.stat().st_size, p.stat().st_mtime_ns) for p in sorted(folder.rglob("*"))}
 
 
+def test_seeds_keep_all_digits_in_a_browser(ask: Ask) -> None:
+    seeds = [row["sampling"]["seed"] for row in ask("runs/first/train/1")["rows"]]
+    assert seeds[:2] == [str(2**60), str(2**60 + 1)]
+
+
 def test_run_has_its_configuration_with_origins_and_its_files(ask: Ask) -> None:
     found = ask("runs/first")
     assert found["config"]["trainer.steps"] == "9"

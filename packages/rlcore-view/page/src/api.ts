@@ -91,7 +91,8 @@ export interface Row {
   turns: number;
   metrics: Record<string, Num>;
   versions?: [number, number];
-  sampling?: Record<string, Num>;
+  /** A large seed is a text with all its digits. */
+  sampling?: Record<string, Num | string>;
   mean?: number;
   spread?: number;
   fate?: "kept" | "dropped" | "carried";

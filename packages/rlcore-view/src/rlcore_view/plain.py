@@ -16,6 +16,8 @@ Value = TypeVar("Value")
 Stamp = tuple[int, int, int] | None
 LARGEST = 1e308
 """Larger integers are infinite in a browser."""
+EXACT = 2**53
+"""Larger integers, such as seeds, have other digits in a browser, so they are sent as text."""
 
 
 class NotFoundError(UserError):
@@ -23,13 +25,15 @@ class NotFoundError(UserError):
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON: numbers that are not finite become null, and lone surrogates are replaced."""
+    """A value as JSON: numbers that are not finite become null, large integers texts, and lone surrogates are replaced."""
     if isinstance(value, str):
         return text(value)
     if isinstance(value, Mapping):
         return {text(str(key)): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
+    if type(value) is int and abs(value) > EXACT:
+        return str(value)
     return value if value is None or isinstance(value, bool) else number(value)
 
 

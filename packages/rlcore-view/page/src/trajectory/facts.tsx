@@ -66,7 +66,7 @@ function versionsOf([lowest, highest]: [number, number]): string {
   return lowest === highest ? String(lowest) : `${lowest} to ${highest}`;
 }
 
-function Numbers({ title, numbers }: { title: string; numbers: Record<string, Num> }) {
+function Numbers({ title, numbers }: { title: string; numbers: Record<string, Num | string> }) {
   const names = Object.keys(numbers);
   if (!names.length) return null;
   return (
@@ -78,7 +78,8 @@ function Numbers({ title, numbers }: { title: string; numbers: Record<string, Nu
 }
 
 /** Integers have all their digits, such as those of a seed. */
-function shown(value: Num): string {
+function shown(value: Num | string): string {
+  if (typeof value === "string") return printable(value);
   return Number.isInteger(value) ? String(value) : number(value);
 }
 
