@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -44,6 +45,8 @@ def command(name: str, folder: Path = HERE) -> list[str]:
 def test_benchmark_smoke_run(name: str) -> None:
     if name == "vllm-engine":
         pytest.importorskip("vllm")
+    if name == "view" and shutil.which("chromium") is None:
+        pytest.skip("Chromium is not installed")
     done = subprocess.run(command(name), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1].startswith(f"{name}: smoke run, ")

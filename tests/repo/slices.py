@@ -43,6 +43,7 @@ SECONDS = {
     "test_lora.py": 50,
     "test_evaluate_an_endpoint.py": 50,
     "test_visual_search.py": 40,
+    "test_view.py": 50,
     "test_trackers.py": 40,
     "test_visual_search_slurm.py": 40,
     "test_control.py": 40,

@@ -25,7 +25,7 @@ class NotFoundError(UserError):
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON: numbers that are not finite become null, large integers texts, and lone surrogates are replaced."""
+    """A value as JSON: numbers that are not finite become null, large integers text; lone surrogates are replaced."""
     if isinstance(value, str):
         return text(value)
     if isinstance(value, Mapping):
