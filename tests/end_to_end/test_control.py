@@ -13,6 +13,7 @@ import point_control
 import pytest
 import torch
 from preloaded import rlcore_command
+from rlcore import load_run
 from rlcore.runs.records import read_groups
 from safetensors.torch import load_file
 
@@ -82,6 +83,14 @@ def test_resumed_run_equals_an_uninterrupted_one(whole: Path, tmp_path: Path) ->
     assert numbers(found) == numbers(whole)
     assert decisions(found) == decisions(whole)
     assert all(torch.equal(weights(found)[name], tensor) for name, tensor in weights(whole).items())
+
+
+@pytest.mark.slow
+def test_decisions_have_the_version_of_the_policy_that_made_them(whole: Path) -> None:
+    rows = load_run(whole).index("train")
+    assert {row["staleness"] for row in rows} == {0}
+    assert len({row["trained_version"] for row in rows}) == 4
+    assert all(row["versions"] == [row["trained_version"]] * 2 for row in rows)
 
 
 @pytest.mark.long

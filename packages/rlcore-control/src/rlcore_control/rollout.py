@@ -111,12 +111,19 @@ class Player:
         environments: environments with the same spaces
         max_steps: an episode is truncated after this many steps of the environment
         inputs: which observations the model sees; see `View.of`
+        version: number of updates applied to the weights of the model
     """
 
     def __init__(
-        self, model: ActionModel, environments: Environments, *, max_steps: int, inputs: Inputs | None = None
+        self,
+        model: ActionModel,
+        environments: Environments,
+        *,
+        max_steps: int,
+        inputs: Inputs | None = None,
+        version: int = 0,
     ) -> None:
-        self._model, self._environments, self._max_steps = model, environments, max_steps
+        self._model, self._environments, self._max_steps, self._version = model, environments, max_steps, version
         self._view = View.of(environments.observation_space, environments.action_space, inputs)
         self._shape = environments.action_space.shape or ()
         self._device = next(model.parameters()).device
@@ -135,7 +142,9 @@ class Player:
 
         def finish(index: int, result: _Episode | EnvironmentFailure) -> None:
             done[index] = (
-                _failed(jobs[index], result) if isinstance(result, EnvironmentFailure) else _trajectory(result)
+                _failed(jobs[index], result)
+                if isinstance(result, EnvironmentFailure)
+                else _trajectory(result, self._version)
             )
             ended(index, done[index])
 
@@ -196,13 +205,14 @@ class Player:
         return {name: torch.stack(rows).to(self._device) for name, rows in drawn.items()}
 
 
-def _trajectory(episode: _Episode) -> Trajectory:
+def _trajectory(episode: _Episode, version: int) -> Trajectory:
     """The trajectory of an episode. One that was cut short has a row for the state in which it was left."""
     assert episode.last is not None
     decisions, ended = len(episode.rows), episode.last.terminated
     rows = list(episode.rows)
     turns = [
-        Turn(kind="policy", start=i, end=i + 1, messages=(), reward=reward) for i, reward in enumerate(episode.rewards)
+        Turn(kind="policy", start=i, end=i + 1, messages=(), reward=reward, policy_version=version)
+        for i, reward in enumerate(episode.rewards)
     ]
     if not ended:
         left = {f"{OBSERVATION}{name}": value for name, value in episode.seen().items()}

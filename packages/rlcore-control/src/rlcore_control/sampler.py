@@ -45,7 +45,7 @@ class ControlSampler:
         """
         self._components, self._report = components, report
         self._config: ControlSamplerConfig = components.options("sampler")
-        self._model = self._loaded(source)
+        self._model, self._version = self._loaded(source), source.version
         self._vectors: dict[str, Environments] = {}
         self._loop = EventLoop()
         self._closed = False
@@ -81,6 +81,7 @@ class ControlSampler:
                     self._vector(name, len(chosen)),
                     max_steps=self._config.max_steps,
                     inputs=self._config.inputs,
+                    version=self._version,
                 )
                 start, ends = time.time(), dict[int, float]()
 
@@ -101,7 +102,8 @@ class ControlSampler:
             self._model = self._loaded(source)
         else:
             fill(self._model, weights)
-        return source.version
+        self._version = source.version
+        return self._version
 
     def close(self) -> None:
         """Close all environments. A second call does nothing."""
