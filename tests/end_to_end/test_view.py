@@ -194,6 +194,33 @@ def test_worst_episode_of_a_robot_is_found_and_played(page: sync_api.Page, serve
 def test_two_evaluations_are_compared_task_by_task(page: sync_api.Page, served: Served) -> None:
     go(page, served, "run/wrong/compare?a=0&b=3")
     page.get_by_text("wrong → right").first.wait_for()
+    tasks = page.get_by_role("grid", name="Tasks").get_by_role("gridcell", name="evaluation:")
+    filters = page.get_by_role("button", name="show the tasks that are")
+    for change in filters.all():
+        change.click()
+        sync_api.expect(tasks).to_have_count(int(change.inner_text()))
+        change.click()
+
+
+def test_name_of_a_column_is_inserted_into_the_condition(page: sync_api.Page, served: Served) -> None:
+    go(page, served, "run/wrong/find")
+    condition = page.get_by_label("Condition")
+    condition.fill(" > 0")
+    condition.press("Home")
+    page.get_by_text("Names of columns").click()
+    page.get_by_role("button", name="tools/calculator").click()
+    sync_api.expect(condition).to_have_value('metrics["tools/calculator"] > 0')
+    condition.press("Enter")
+    page.get_by_role("columnheader", name="tools/calculator").wait_for()
+
+
+def test_runs_are_selected_by_keys_and_compared(page: sync_api.Page, served: Served) -> None:
+    page.goto(served.address)
+    page.get_by_role("grid", name="Runs").focus()
+    for key in ("j", " ", "j", " "):
+        page.keyboard.press(key)
+    page.get_by_role("heading", name="Differences of the configuration").wait_for()
+    assert page.evaluate("location.hash").count("%2C") == 1
 
 
 def test_page_follows_a_run_without_losing_its_place(page: sync_api.Page, runs: Path, tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rlcore.cli.data.where import Where
 from rlcore.errors import UserError
-from rlcore_view.find import may_contain_of
+from rlcore_view.find import in_condition, may_contain_of
 
 Ask = Callable[..., Any]
 
@@ -27,6 +28,13 @@ def test_conditions_select_and_sort(ask: Ask) -> None:
     assert places(ask("runs/first/find", where="reward is None", sort="reward", purpose="train"))[0] == (1, 2, 0)
     assert places(ask("runs/first/find", sort="-reward", purpose="train", steps="1"))[-1] == (1, 2, 0)  # not scored
     assert places(ask("runs/first/find", task="b", steps="1-3")) == [(1, 1, 0), (1, 1, 1)]
+
+
+@pytest.mark.parametrize(
+    "name", ["tool_errors", "tools/calculator", "rewards.py:Parity", "class", 'a "b"', "\\\n", "错误"]
+)
+def test_names_are_written_as_conditions_accept_them(name: str) -> None:
+    assert Where.parse(f"{in_condition('metrics', name)} == 1")({"metrics": {name: 1}})
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from rlcore_view import report
+from rlcore_view.cli import report as command
 from rlcore_view.notebook import Page
 from rlcore_view.report import Contents, write_report
 
@@ -78,6 +80,13 @@ def test_damaged_groups_and_large_steps_are_left_out(run: Path, monkeypatch: pyt
     assert contents.trajectories == whole  # a step need not be in the report to be chosen from
     (run / "rollouts" / "evaluation-000000.jsonl.gz").write_bytes(b"damaged")
     assert 0 < contents_of(run)[0].trajectories < whole
+
+
+def test_report_of_several_runs_has_a_name_of_its_own(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(run.parent)
+    for runs, name in ([run], "first.html"), ([run, run], "report.html"):
+        done = CliRunner().invoke(command, [*map(str, runs), "--trajectories", "0"])
+        assert (done.exit_code, Path(name).is_file()) == (0, True), done.output
 
 
 def test_page_of_a_notebook_is_a_report_in_a_frame(run: Path) -> None:

@@ -114,7 +114,7 @@ export interface Found {
   total: number;
   /** Trajectories that were looked at. */
   searched: number;
-  /** Names that a condition can compare, such as "reward" and "tool_errors". */
+  /** Names as a condition has them, such as "reward", "tool_errors" and 'metrics["tools/calculator"]'. */
   columns: string[];
 }
 
@@ -319,6 +319,12 @@ export const api = {
     signal?: AbortSignal,
   ) => ask<Found>(["runs", run, "find"], query, signal),
 };
+
+/** Whether a place of the page can be opened: a run, then purpose, step and group as far as they are given. A report has
+ *  some of them, a server all. */
+export function isStored(...place: (string | number)[]): boolean {
+  return !embedded || pathOf(["runs", ...place], {}) in embedded;
+}
 
 /** The address of an image by its SHA-256, or of a frame of a control episode by its path. */
 export function mediaUrl(run: string, name: string): string {

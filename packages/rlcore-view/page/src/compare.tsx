@@ -1,11 +1,12 @@
 // Two evaluations on the same tasks, of one run or of two.
+import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
 import { choose, link, useAddress } from "./address";
-import { api, isReport, type Row } from "./api";
+import { api, isReport, isStored, type Row, type RunLine } from "./api";
 import { useAnswer } from "./data";
 import { evaluationsOf } from "./evaluations";
 import { count, number, printable } from "./format";
-import { type Comparison, compare, type Pair, pairsOf } from "./paired";
+import { type Change, changeOf, CHANGES, compare, type Pair, pairsOf } from "./paired";
 import { Clipped, type Column, Crumbs, DataTable, Loading, Panel, ProblemBox } from "./ui";
 
 export function CompareView({ run }: { run: string }) {
@@ -32,7 +33,7 @@ export function CompareView({ run }: { run: string }) {
   const { success, first, second, runs } = infos.value;
   const a = query["a"] === undefined ? first[0] : Number(query["a"]);
   const b = query["b"] === undefined ? second.at(-1) : Number(query["b"]);
-  const others = isReport ? [] : runs.filter(({ state }) => state !== "damaged").map(({ id }) => id);
+  const others = isReport ? [] : runs.filter((one) => one.id === run || isEvaluated(one)).map(({ id }) => id);
   return (
     <>
       {crumbs}
@@ -57,6 +58,10 @@ export function CompareView({ run }: { run: string }) {
       )}
     </>
   );
+}
+
+function isEvaluated({ state, last }: RunLine): boolean {
+  return state !== "damaged" && Object.keys(last).some((name) => name.startsWith("evaluation/"));
 }
 
 /** The steps of both runs, and the reward from which an answer counts as right. */
@@ -98,6 +103,7 @@ interface Side {
 }
 
 function Compared({ a, b, success }: { a: Side; b: Side; success: number }) {
+  const { only } = useAddress().query;
   const rows = useAnswer(
     (signal) => Promise.all([a, b].map(({ run, step }) => api.rows(run, "evaluation", step, signal))),
     JSON.stringify([a, b]),
@@ -107,18 +113,20 @@ function Compared({ a, b, success }: { a: Side; b: Side; success: number }) {
   if (rows.problem) return <ProblemBox problem={rows.problem} />;
   if (!before || !after) return <Loading />;
   if (!pairs.length) return <p class="muted empty">The two evaluations have no scored task in common.</p>;
+  const shown = pairs.filter((pair) => !only || changeOf(pair, success) === only);
   const place = ({ run, step }: Side) => (a.run === b.run ? `step ${step}` : `${run}, step ${step}`);
   return (
     <>
-      <Result found={compare(pairs, success)} tasks={pairs.length} a={place(a)} b={place(b)} />
-      <Panel title={count(pairs.length, "task")}>
+      <Result pairs={pairs} success={success} only={only} a={place(a)} b={place(b)} />
+      <Panel title={only ? `${number(shown.length)} of ${count(pairs.length, "task")}` : count(pairs.length, "task")}>
         <DataTable
           label="Tasks"
-          rows={pairs}
+          rows={shown}
           columns={columns(a, b)}
           id={({ second }) => `${second.group}`}
           href={({ second }) => trajectory(b.run, second)}
           sort="difference"
+          empty="No task fits."
           height="max(320px, calc(100vh - 340px))"
         />
       </Panel>
@@ -126,8 +134,18 @@ function Compared({ a, b, success }: { a: Side; b: Side; success: number }) {
   );
 }
 
-function Result({ found, tasks, a, b }: { found: Comparison; tasks: number; a: string; b: string }) {
-  const { before, after, difference, margin, wrongToRight, rightToWrong, bothRight, bothWrong } = found;
+const KINDS: Partial<Record<Change, string>> = { "wrong → right": "good", "right → wrong": "bad" };
+
+interface ResultProps {
+  pairs: Pair[];
+  success: number;
+  only: string | undefined;
+  a: string;
+  b: string;
+}
+
+function Result({ pairs, success, only, a, b }: ResultProps) {
+  const { before, after, difference, margin } = useMemo(() => compare(pairs), [pairs]);
   const [low, high] = [difference - (margin ?? Infinity), difference + (margin ?? Infinity)];
   const verdict = low > 0 ? "better" : high < 0 ? "worse" : "no clear difference";
   return (
@@ -141,19 +159,36 @@ function Result({ found, tasks, a, b }: { found: Comparison; tasks: number; a: s
           detail={margin === null ? "" : `95 % interval ${number(low)} to ${number(high)}: ${verdict}`}
           kind={low > 0 ? "good" : high < 0 ? "bad" : ""}
         />
-        <Figure name="wrong → right" text={number(wrongToRight)} kind={wrongToRight ? "good" : ""} />
-        <Figure name="right → wrong" text={number(rightToWrong)} kind={rightToWrong ? "bad" : ""} />
-        <Figure name="right in both" text={number(bothRight)} />
-        <Figure name="wrong in both" text={number(bothWrong)} />
+        {CHANGES.map((change) => {
+          const tasks = pairs.filter((pair) => changeOf(pair, success) === change).length;
+          const pressed = only === change;
+          const filter = (
+            <button
+              aria-label={`${number(tasks)}: show the tasks that are ${change}`}
+              aria-pressed={pressed}
+              onClick={() => choose({ only: pressed ? undefined : change })}
+            >
+              {number(tasks)}
+            </button>
+          );
+          return <Figure key={change} name={change} text={filter} kind={tasks ? KINDS[change] : ""} />;
+        })}
       </dl>
       <p class="muted">
-        Rewards of the {count(tasks, "task")} that both scored. The interval is of the paired differences.
+        Rewards of the {count(pairs.length, "task")} that both scored. The interval is of the paired differences.
       </p>
     </section>
   );
 }
 
-function Figure({ name, text, detail, kind = "" }: { name: string; text: string; detail?: string; kind?: string }) {
+interface FigureProps {
+  name: string;
+  text: ComponentChildren;
+  detail?: string;
+  kind?: string;
+}
+
+function Figure({ name, text, detail, kind = "" }: FigureProps) {
   return (
     <div>
       <dt>{printable(name)}</dt>
@@ -163,7 +198,8 @@ function Figure({ name, text, detail, kind = "" }: { name: string; text: string;
   );
 }
 
-function trajectory(run: string, row: Row): string {
+function trajectory(run: string, row: Row): string | null {
+  if (!isStored(run, row.purpose, row.step, row.group)) return null;
   return link(["run", run, row.purpose, row.step, row.group, row.sibling]);
 }
 
@@ -174,7 +210,7 @@ function columns(a: Side, b: Side): Column<Pair>[] {
     width: 90,
     numeric: true,
     value: (pair) => pair[key],
-    show: (pair) => <a href={trajectory(run, row(pair))}>{number(pair[key])}</a>,
+    show: (pair) => <a href={trajectory(run, row(pair)) ?? undefined}>{number(pair[key])}</a>,
   });
   return [
     { key: "task", label: "Task", width: 180, value: ({ task }) => task, show: ({ task }) => <Clipped text={task} /> },

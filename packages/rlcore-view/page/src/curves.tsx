@@ -17,19 +17,29 @@ const DEFAULTS = [
   ["tokens/sampled"],
   ["time/step_s"],
 ];
+/** The first entries, reward and evaluation, are shown also if all their values are equal. */
+const ALWAYS = 2;
 /** Plots of a filter that fits many metrics. */
 const MOST_PLOTS = 48;
 
 /** Names that contain any of the words of the filter. */
-function chosen(names: string[], filter: string): string[] {
+function chosen(names: string[], filter: string, lines: Line[]): string[] {
   const words = filter
     .toLowerCase()
     .split(/[\s,]+/)
     .filter(Boolean);
   if (words.length) return names.filter((name) => words.some((word) => name.toLowerCase().includes(word)));
-  const standard = DEFAULTS.map((entry) => entry.find((name) => names.includes(name)));
+  const standard = DEFAULTS.map((entry, index) =>
+    entry.find((name) => names.includes(name) && (index < ALWAYS || !isFlat(lines, name))),
+  );
   const memory = names.filter((name) => name.includes("memory"));
   return [...new Set([...standard.filter((name) => name !== undefined), ...memory])];
+}
+
+/** Whether all values are equal, of at least two. */
+function isFlat(lines: Line[], name: string): boolean {
+  const values = lines.flatMap(({ rows }) => rows).map((row) => row[name]).filter((value) => typeof value === "number");
+  return values.length > 1 && values.every((value) => value === values[0]);
 }
 
 /** The first parts of the names, as suggestions for the filter. */
@@ -47,7 +57,7 @@ export function Curves({ lines, files = [] }: { lines: Line[]; files?: StepFile[
   const { query } = useAddress();
   const smoothing = Math.min(0.99, Math.max(0, Number(query["smooth"]) || 0));
   const names = namesOf(lines);
-  const fitting = chosen(names, query["show"] ?? "");
+  const fitting = chosen(names, query["show"] ?? "", lines);
   const run = lines[0]?.run ?? "";
   const open = (metric: string) => (step: number) => {
     const purpose = metric.startsWith("evaluation/") ? "evaluation" : "train";

@@ -1,9 +1,9 @@
 // Trajectories of a run by condition and text.
-import { useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
 import { choose, link, useAddress } from "./address";
-import { api, type Found, isReport, type Row } from "./api";
+import { api, type Found, isReport, isStored, type Row } from "./api";
 import { useAnswer } from "./data";
-import { count, number, printable } from "./format";
+import { count, failureText, number, printable } from "./format";
 import { filesOf, useFresh } from "./live";
 import { TaskCurve } from "./task_curve";
 import { Clipped, type Column, Crumbs, DataTable, Loading, Panel, ProblemBox } from "./ui";
@@ -61,6 +61,7 @@ export function FindView({ run }: { run: string }) {
   );
 }
 
+/** Its fields keep what is typed while answers arrive; they are made anew when the address changes. */
 interface FormProps {
   query: Record<string, string>;
   problem: (Error & { fix?: string }) | undefined;
@@ -73,6 +74,12 @@ function Form({ query, problem, columns }: FormProps) {
     const fields = new FormData(event.currentTarget as HTMLFormElement);
     choose(Object.fromEntries([...fields].map(([name, value]) => [name, String(value).trim()])));
   };
+  const condition = useRef<HTMLInputElement>(null);
+  const insert = (name: string) => {
+    const field = condition.current;
+    field?.setRangeText(name, field.selectionStart ?? 0, field.selectionEnd ?? 0, "end");
+    field?.focus();
+  };
   // The server names the option that is wrong.
   const wrong = !problem ? "" : problem.message.startsWith("--step") ? "steps" : "where";
   return (
@@ -82,9 +89,10 @@ function Form({ query, problem, columns }: FormProps) {
           Condition
           <input
             name="where"
+            ref={condition}
             data-filter
             class="code"
-            value={query["where"] ?? ""}
+            defaultValue={query["where"] ?? ""}
             placeholder={'reward == 0 and stop == "length"'}
             spellcheck={false}
             aria-invalid={wrong === "where"}
@@ -93,24 +101,26 @@ function Form({ query, problem, columns }: FormProps) {
         </label>
         <label>
           Text
-          <input name="text" value={query["text"] ?? ""} placeholder="in messages, calls and verdicts" />
+          <input name="text" defaultValue={query["text"] ?? ""} placeholder="in messages, calls and verdicts" />
         </label>
         <label>
           Purpose
-          <select name="purpose" value={query["purpose"] ?? ""}>
-            <option value="">all</option>
-            <option value="train">train</option>
-            <option value="evaluation">evaluation</option>
+          <select name="purpose">
+            {["", "train", "evaluation"].map((purpose) => (
+              <option key={purpose} value={purpose} selected={purpose === (query["purpose"] ?? "")}>
+                {purpose || "all"}
+              </option>
+            ))}
           </select>
         </label>
         <label class="small">
           Steps
-          <input name="steps" value={query["steps"] ?? ""} placeholder="3-9" aria-invalid={wrong === "steps"} />
+          <input name="steps" defaultValue={query["steps"] ?? ""} placeholder="3-9" aria-invalid={wrong === "steps"} />
           {problem && wrong === "steps" && <ProblemBox problem={problem} />}
         </label>
         <label class="small">
           Task
-          <input name="task" value={query["task"] ?? ""} />
+          <input name="task" defaultValue={query["task"] ?? ""} />
         </label>
         <button class="primary">Find</button>
       </form>
@@ -132,7 +142,9 @@ function Form({ query, problem, columns }: FormProps) {
             <summary>Names of columns</summary>
             <p class="names">
               {columns.map((name) => (
-                <code key={name}>{printable(name)}</code>
+                <button key={name} class="code" title="Insert it into the condition" onClick={() => insert(name)}>
+                  {printable(name)}
+                </button>
               ))}
             </p>
           </details>
@@ -158,7 +170,9 @@ function Results({ run, found, where, sort }: { run: string; found: Found; where
         rows={rows}
         columns={columnsOf(names.filter((name) => mentions(where, name)))}
         id={(row) => [row.purpose, row.step, row.group, row.sibling, row.trained_step].join("-")}
-        href={(row) => link(["run", run, row.purpose, row.step, row.group, row.sibling])}
+        href={({ purpose, step, group, sibling }) =>
+          isStored(run, purpose, step, group) ? link(["run", run, purpose, step, group, sibling]) : null
+        }
         sort={sort}
         onSort={isReport ? undefined : (next) => choose({ sort: next })}
         sorts={isReport}
@@ -169,8 +183,10 @@ function Results({ run, found, where, sort }: { run: string; found: Found; where
   );
 }
 
+/** Whether a condition has a name, which is written as the server writes it, apart from the quotes. */
 function mentions(where: string, name: string): boolean {
-  return !STANDARD.has(name) && where.split(/[^\w/.-]+/).includes(name);
+  if (name.includes("[")) return where.replaceAll("'", '"').includes(name);
+  return !STANDARD.has(name) && where.split(/\W+/).includes(name);
 }
 
 function columnsOf(extra: string[]): Column<Row>[] {
@@ -206,8 +222,11 @@ function columnsOf(extra: string[]): Column<Row>[] {
     numeric("tokens", 78, ({ tokens }) => tokens),
     numeric("turns", 70, ({ turns }) => turns),
     words("fate", 84),
-    ...extra.map((name) => numeric(name, 90, (row) => extraOf(row, name))),
-    words("failure", 110),
+    ...extra.map(bare).map((name) => ({
+      ...numeric(name, Math.max(90, 40 + 7 * name.length), (row) => extraOf(row, name)),
+      label: printable(name),
+    })),
+    { ...words("failure", 260), show: ({ failure }) => <Clipped text={failureText(failure ?? "")} /> },
   ];
 }
 
@@ -225,6 +244,11 @@ const STANDARD = new Set([
   "fate",
   "failure",
 ]);
+
+/** The name of 'metrics["NAME"]'. */
+function bare(name: string): string {
+  return JSON.parse(/\["(.*)"\]$/s.exec(name)?.[0] ?? JSON.stringify([name]))[0];
+}
 
 function extraOf(row: Row, name: string): number | null {
   const value = row[name as keyof Row] ?? row.sampling?.[name] ?? row.metrics[name] ?? row.rewards[name];

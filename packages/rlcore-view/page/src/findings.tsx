@@ -30,7 +30,7 @@ export function Findings({
   findings: Finding[];
   hasStep: (step: number) => boolean;
 }) {
-  if (!findings.length) return <p class="muted">No rule of the diagnosis holds.</p>;
+  if (!findings.length) return <p class="muted">No problems found.</p>;
   return (
     <ul class="findings">
       {findings.map(({ rule, step, text, key, fix, status }) => (

@@ -41,6 +41,11 @@ export function count(n: number, what: string): string {
   return `${GROUPED.format(n)} ${plural}`;
 }
 
+/** A failure of a reward begins with what the judge said, which tells failures apart. */
+export function failureText(failure: string): string {
+  return failure.replace(/^reward: reward (.+?): ([^]+)$/, "$2 ($1)");
+}
+
 /** Local date and time of a Unix time. */
 export function date(unix: Num | undefined): string {
   if (unix === null || unix === undefined) return "–";

@@ -4,14 +4,15 @@ import { choose, link, useAddress } from "./address";
 import { api, type Group, type Mark, type Message, type Trajectory } from "./api";
 import { useAnswer } from "./data";
 import { count, number, printable } from "./format";
+import { rangesOf } from "./trajectory/curves";
 import { firstDifference, isBefore, messagesOf, sharedBeginning, type Place } from "./trajectory/difference";
 import { FactList, lengthOf, TaskLink, type Fact } from "./trajectory/facts";
-import { fateOf, stalenessOf } from "./trajectory/fate";
+import { FatePill, stalenessOf } from "./trajectory/fate";
 import { MessageBox, rewardText, Verdict } from "./trajectory/messages";
-import { decisionsOf, Episode, hasFilm, Player } from "./trajectory/robot";
+import { curvesOf, decisionsOf, Episode, hasFilm, Player, statesOf } from "./trajectory/robot";
 import { StepLink, stepName } from "./trajectory/step_link";
 import { LongText } from "./trajectory/text";
-import { Crumbs, Loading, Panel, Pill, ProblemBox } from "./ui";
+import { Crumbs, Loading, Panel, ProblemBox } from "./ui";
 import "./trajectory.css";
 
 interface GroupProps {
@@ -59,7 +60,6 @@ function Shown({ place, group }: { place: Where; group: Group }) {
 function GroupBar({ place: [run, purpose, step], group }: { place: Where; group: Group }) {
   const href = (other: number | null) => (other === null ? "" : link(["run", run, purpose, step, other]));
   const row = group.trajectories[0]?.row;
-  const fate = row && fateOf(row);
   return (
     <div class="bar">
       <nav class="siblings" aria-label="Groups">
@@ -73,7 +73,7 @@ function GroupBar({ place: [run, purpose, step], group }: { place: Where; group:
           </span>
         )}
         <span>{count(group.trajectories.length, "sibling")}</span>
-        {fate && <Pill kind={fate.kind}>{fate.text}</Pill>}
+        {row && <FatePill row={row} />}
         {row?.staleness !== undefined && <span>{stalenessOf(row)}</span>}
       </span>
     </div>
@@ -169,30 +169,41 @@ function SiblingsPanel({ place, group, beginning }: SiblingsProps) {
   const { query } = useAddress();
   const isByNumber = query.order === "number";
   const [cursor, setCursor] = useState(0);
-  const ordered = useMemo(
-    () => [...group.trajectories].sort((one, other) => (isByNumber ? byNumber(one, other) : byReward(one, other))),
+  const columns = useMemo(
+    () => columnsOf([...group.trajectories].sort(isByNumber ? byNumber : byReward)),
     [group, isByNumber],
   );
-  const differences = useMemo(() => differencesOf(ordered), [ordered]);
-  const episodes = ordered.flatMap((one) => one.segments.filter((segment) => segment.series.length));
-  const size = Math.max(1, ...episodes.map(decisionsOf));
+  const differences = useMemo(() => differencesOf(columns.map((column) => column[0])), [columns]);
+  const episodes = useMemo(
+    () => group.trajectories.flatMap((one) => one.segments.filter((segment) => segment.series.length)),
+    [group],
+  );
+  const ranges = useMemo(() => rangesOf(episodes.flatMap(curvesOf)), [episodes]);
+  const size = Math.max(1, ...episodes.map(statesOf));
   return (
     <Panel title="Siblings" actions={<Order isByNumber={isByNumber} />}>
-      <p class="hint">{hintOf(ordered, differences, episodes.length > 0)}</p>
+      <p class="hint">{hintOf(columns, differences, episodes.length > 0)}</p>
       {episodes.length > 0 && (
-        <Player size={size} place={Math.min(cursor, size - 1)} canPlay={episodes.some(hasFilm)} onMove={setCursor} />
+        <Player
+          size={size}
+          decisions={Math.max(...episodes.map(decisionsOf))}
+          place={cursor}
+          canPlay={episodes.some(hasFilm)}
+          onMove={setCursor}
+        />
       )}
       <div class="columns" tabIndex={0} role="group" aria-label="Siblings">
-        {ordered.map((trajectory, index) => (
+        {columns.map((siblings, index) => (
           <SiblingColumn
             place={place}
-            trajectory={trajectory}
+            siblings={siblings}
             beginning={beginning}
             difference={differences[index] ?? null}
-            same={index && !episodes.length && !differences[index] ? ordered[0]?.row.sibling : undefined}
+            ranges={ranges}
             cursor={cursor}
+            size={size}
             onMove={setCursor}
-            key={trajectory.row.sibling}
+            key={siblings[0].row.sibling}
           />
         ))}
       </div>
@@ -217,31 +228,50 @@ const byNumber = (one: Trajectory, other: Trajectory) => one.row.sibling - other
 const byReward = (one: Trajectory, other: Trajectory) =>
   (other.row.reward ?? -Infinity) - (one.row.reward ?? -Infinity) || byNumber(one, other);
 
-/** Where each sibling first differs from the first one; for the first, where any of the others does. */
-function differencesOf(ordered: Trajectory[]): (Place | null)[] {
-  const [first, ...others] = ordered.map(messagesOf);
+/** Siblings with the same messages and the same result. */
+type Column = [Trajectory, ...Trajectory[]];
+
+function columnsOf(ordered: Trajectory[]): Column[] {
+  const columns = new Map<string, Column>();
+  for (const one of ordered) {
+    const { row, rewards, failure, segments } = one;
+    const values = rewards.map(({ value, components }) => [value, components]);
+    const result = [row.reward, row.stop, row.excluded, failure, values];
+    const isControl = segments.some((segment) => segment.series.length);
+    const key = isControl ? String(row.sibling) : JSON.stringify([messagesOf(one), result]);
+    const same = columns.get(key);
+    if (same) same.push(one);
+    else columns.set(key, [one]);
+  }
+  return [...columns.values()];
+}
+
+/** Where each column first differs from the first one; for the first, where any of the others does. */
+function differencesOf(columns: Trajectory[]): (Place | null)[] {
+  const [first, ...others] = columns.map(messagesOf);
   if (!first) return [];
   const places = others.map((other) => firstDifference(first, other));
   const earliest = places.reduce((one, other) => (!one || (other && isBefore(other, one)) ? other : one), null);
   return [earliest, ...places];
 }
 
-function hintOf(ordered: Trajectory[], differences: (Place | null)[], isControl: boolean): string {
-  if (ordered.length < 2) return "The group has one sibling.";
-  if (isControl) return "All siblings are at the same decision.";
+function hintOf(columns: Column[], differences: (Place | null)[], isControl: boolean): string {
+  if (columns.flat().length < 2) return "The group has one sibling.";
+  if (isControl) return "All siblings are at the same decision; those that ended earlier are at their end.";
   if (!differences[0]) return "The messages of all siblings are equal.";
-  return `The first character that differs from sibling ${ordered[0]?.row.sibling} is marked in each other sibling.`;
+  if (columns.length === 2) return "The first difference is marked in both columns.";
+  return "Each column marks its first difference from the first column, which marks the earliest of them.";
 }
 
 interface ColumnProps {
   place: Where;
-  trajectory: Trajectory;
+  siblings: Column;
   /** Messages that all siblings share. */
   beginning: number;
   difference: Place | null;
-  /** The sibling with the same messages. */
-  same: number | undefined;
+  ranges: ReturnType<typeof rangesOf>;
   cursor: number;
+  size: number;
   onMove: (place: number) => void;
 }
 
@@ -249,18 +279,17 @@ interface ColumnProps {
 const SHOWN = 30;
 const CHARACTERS = 5000;
 
-function SiblingColumn({ place, trajectory, beginning, difference, same, cursor, onMove }: ColumnProps) {
-  const [run, purpose, step, group] = place;
-  const href = link(["run", run, purpose, step, group, trajectory.row.sibling]);
+function SiblingColumn({ place, siblings, beginning, difference, ranges, cursor, size, onMove }: ColumnProps) {
+  const [run] = place;
+  const [trajectory] = siblings;
   const messages = messagesOf(trajectory).slice(beginning);
   const episode = trajectory.segments.find((segment) => segment.series.length);
   const differsAt = difference ? difference.message - beginning : -1;
   return (
     <article class="column">
-      <ColumnHead trajectory={trajectory} href={href} />
-      {same !== undefined && <p class="hint">The same messages as sibling {same}</p>}
+      <ColumnHead place={place} siblings={siblings} />
       {episode && (
-        <Episode run={run} segment={episode} place={Math.min(cursor, decisionsOf(episode) - 1)} onMove={onMove} />
+        <Episode run={run} segment={episode} ranges={ranges} place={cursor} size={size} onMove={onMove} />
       )}
       {messages.slice(0, SHOWN).map((message, index) => (
         <MessageBox
@@ -273,12 +302,19 @@ function SiblingColumn({ place, trajectory, beginning, difference, same, cursor,
         />
       ))}
       {differsAt >= 0 && differsAt === messages.length && <p class="nothing differs">ends here</p>}
-      {messages.length > SHOWN && <a href={href}>{count(messages.length - SHOWN, "further message")}</a>}
+      {messages.length > SHOWN && (
+        <a href={hrefOf(place, trajectory)}>{count(messages.length - SHOWN, "further message")}</a>
+      )}
     </article>
   );
 }
 
-function ColumnHead({ trajectory, href }: { trajectory: Trajectory; href: string }) {
+function hrefOf([run, purpose, step, group]: Where, { row }: Trajectory): string {
+  return link(["run", run, purpose, step, group, row.sibling]);
+}
+
+function ColumnHead({ place, siblings }: { place: Where; siblings: Column }) {
+  const [trajectory] = siblings;
   const { row, rewards, segments, failure } = trajectory;
   const judged = segments.flatMap((segment) => segment.turns.flatMap((turn) => turn.note?.right ?? []));
   const components = rewards.flatMap((reward) => [
@@ -288,9 +324,18 @@ function ColumnHead({ trajectory, href }: { trajectory: Trajectory; href: string
   return (
     <header>
       <div class="first">
-        <a href={href}>Sibling {row.sibling}</a>
+        <span>
+          {siblings.length > 1 ? "Siblings " : "Sibling "}
+          {siblings.map((one, index) => (
+            <>
+              {index > 0 && ", "}
+              <a href={hrefOf(place, one)}>{one.row.sibling}</a>
+            </>
+          ))}
+          {siblings.length > 1 && ": same messages"}
+        </span>
         {judged.length === 1 && <Verdict right={judged[0]!} />}
-        <strong>{rewardText(row.reward)}</strong>
+        <strong>{row.reward === null ? rewardText(null) : `reward ${rewardText(row.reward)}`}</strong>
       </div>
       <div class="second">
         <span>{printable(row.stop)}</span>

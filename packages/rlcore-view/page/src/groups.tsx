@@ -1,6 +1,6 @@
 // Rows of an index by group, as lines of a table.
 import type { Num, Row } from "./api";
-import { number, printable } from "./format";
+import { count, number, printable } from "./format";
 import { Clipped, type Column, type Kind, Pill } from "./ui";
 
 export interface GroupLine {
@@ -26,7 +26,11 @@ export const WHY: Record<string, string> = {
   surplus: "surplus",
 };
 
-const FATES: Record<string, Kind> = { kept: "good", dropped: "warn", carried: "accent" };
+const FATES: Record<string, { kind: Kind; title: string }> = {
+  kept: { kind: "good", title: "The group was trained." },
+  dropped: { kind: "warn", title: "The group was not trained." },
+  carried: { kind: "accent", title: "The group was left for a later step." },
+};
 
 export function groupsOf(rows: Row[]): GroupLine[] {
   const groups = new Map<string, Row[]>();
@@ -87,7 +91,7 @@ export function columnsOf(groups: GroupLine[]): Column<GroupLine>[] {
     rows.some(({ fate }) => fate) && {
       key: "fate",
       label: "Fate",
-      width: 150,
+      width: 180,
       value: ({ rows }) => `${rows[0]?.fate ?? ""} ${rows[0]?.why ?? ""}`,
       show: ({ rows }) => <Fate row={rows[0]} />,
     },
@@ -99,6 +103,14 @@ export function columnsOf(groups: GroupLine[]): Column<GroupLine>[] {
       width: 130,
       value: ({ mean }) => mean,
       show: ({ rows }) => <Dots values={rows.map(({ reward }) => reward)} low={low} high={high} />,
+    },
+    rows.some(isUnscored) && {
+      key: "unscored",
+      label: "Unscored",
+      width: 88,
+      numeric: true,
+      value: ({ rows }) => rows.filter(isUnscored).length,
+      show: (group) => <Unscored rows={group.rows} />,
     },
     several && numeric("best", "Best", 66, ({ best }) => best),
     several && numeric("worst", "Worst", 66, ({ worst }) => worst),
@@ -130,11 +142,23 @@ export function columnsOf(groups: GroupLine[]): Column<GroupLine>[] {
   return columns.filter((column) => column !== false);
 }
 
+const isUnscored = ({ reward }: Row) => reward === null;
+
+function Unscored({ rows }: { rows: Row[] }) {
+  const unscored = rows.filter(isUnscored).length;
+  if (!unscored) return null;
+  return (
+    <Pill kind="bad" title={`${unscored} of ${count(rows.length, "trajectory")} without a reward`}>
+      {unscored}
+    </Pill>
+  );
+}
+
 function Fate({ row }: { row: Row | undefined }) {
   if (!row?.fate) return null;
   return (
     <>
-      <Pill kind={FATES[row.fate] ?? "plain"}>{printable(row.fate)}</Pill>{" "}
+      <Pill {...FATES[row.fate]}>{printable(row.fate)}</Pill>{" "}
       {row.why && <span class="muted">{printable(WHY[row.why] ?? row.why)}</span>}
     </>
   );

@@ -85,10 +85,10 @@ interface BarsProps {
 
 const HEIGHT = 72;
 
-/** An "optional" histogram is left out if all trajectories have the same value. */
+/** An "optional" histogram is left out if all values are equal. */
 export function Histogram({ title, rows, column, pick, onPick, optional = false }: BarsProps & { optional?: boolean }) {
   const values = rows.map((row) => valueOf(row, column)).filter((value) => typeof value === "number");
-  if (!values.length || (optional && values.length === rows.length && new Set(values).size === 1)) return null;
+  if (!values.length || (optional && new Set(values).size === 1)) return null;
   const bars = barsOf(values);
   const most = Math.max(...bars.map(({ count }) => count));
   const mean = values.reduce((sum, value) => sum + value, 0) / values.length;
@@ -143,7 +143,8 @@ export function Words({
     const word = valueOf(row, column);
     if (typeof word === "string" && word) counts.set(word, (counts.get(word) ?? 0) + 1);
   }
-  if (!counts.size) return null;
+  const isSame = counts.size === 1 && [...counts.values()][0] === rows.length;
+  if (!counts.size || isSame) return null;
   const sorted = [...counts].sort(([, left], [, right]) => right - left);
   const most = sorted[0]?.[1] ?? 1;
   return (

@@ -1,7 +1,8 @@
 import { render } from "preact";
-import { link, parse } from "./address";
+import { link } from "./address";
 import { api, isReport } from "./api";
 import { App } from "./app";
+import { comparison } from "./runs";
 import "./style.css";
 
 const root = document.getElementById("page");
@@ -10,9 +11,10 @@ if (root) {
   render(<App />, root);
 }
 
-// A report of one run opens at this run.
-if (isReport && !parse(location.hash).path.length) {
-  void api.runs().then(({ runs: [first, ...others] }) => {
-    if (first && !others.length) location.replace(link(["run", first.id]));
+// A report of one run opens at this run, one of several at their comparison.
+if (isReport && !location.hash) {
+  void api.runs().then(({ runs }) => {
+    const [first, ...others] = runs.filter(({ state }) => state !== "damaged").map(({ id }) => id);
+    if (first !== undefined) location.replace(others.length ? comparison([first, ...others]) : link(["run", first]));
   });
 }

@@ -53,26 +53,24 @@ export interface Comparison {
   difference: number;
   /** Half of the 95 % interval of the mean difference; null for fewer than two tasks. */
   margin: number | null;
-  /** Tasks by whether the mean reward reached the success of the evaluation. */
-  wrongToRight: number;
-  rightToWrong: number;
-  bothRight: number;
-  bothWrong: number;
 }
 
-export function compare(pairs: Pair[], success: number): Comparison {
+/** Whether the mean reward of a task reached the success in the first and in the second evaluation. */
+export const CHANGES = ["wrong → right", "right → wrong", "right in both", "wrong in both"] as const;
+export type Change = (typeof CHANGES)[number];
+
+export function changeOf({ before, after }: Pair, success: number): Change {
+  if (before >= success) return after >= success ? "right in both" : "right → wrong";
+  return after >= success ? "wrong → right" : "wrong in both";
+}
+
+export function compare(pairs: Pair[]): Comparison {
   const differences = pairs.map(({ difference }) => difference);
-  const counted = (was: boolean, is: boolean) =>
-    pairs.filter(({ before, after }) => before >= success === was && after >= success === is).length;
   return {
     before: meanOf(pairs.map(({ before }) => before)),
     after: meanOf(pairs.map(({ after }) => after)),
     difference: meanOf(differences),
     margin: marginOf(differences),
-    wrongToRight: counted(false, true),
-    rightToWrong: counted(true, false),
-    bothRight: counted(true, true),
-    bothWrong: counted(false, false),
   };
 }
 

@@ -1,14 +1,14 @@
 // One run: findings, curves, steps, time of the phases, configuration and versions.
 import { useState } from "preact/hooks";
 import { link } from "./address";
-import { api, isReport, type MetricsRow, type Run } from "./api";
+import { api, isReport, isStored, type MetricsRow, type Run } from "./api";
 import { series } from "./colors";
 import { Curves } from "./curves";
 import { useAnswer } from "./data";
 import { CompareLink } from "./evaluations";
 import { Kept } from "./find";
 import { Findings } from "./findings";
-import { date, number, printable, seconds } from "./format";
+import { count, date, number, printable, seconds } from "./format";
 import { useFresh } from "./live";
 import { type Line, useMetrics } from "./metrics";
 import { Phases } from "./phases";
@@ -31,7 +31,7 @@ export function RunView({ run }: { run: string }) {
   }
   const rows = metrics.value?.[0] ?? [];
   const lines: Line[] = [{ run, color: series(0), rows }];
-  const steps = new Set(value.files.filter(({ purpose }) => purpose === "train").map(({ step }) => step));
+  const files = value.files.filter(({ purpose, step }) => isStored(run, purpose, step));
   return (
     <>
       {crumbs}
@@ -41,12 +41,16 @@ export function RunView({ run }: { run: string }) {
       <Panel title="Findings">
         {found.problem && <ProblemBox problem={found.problem} />}
         {found.value ? (
-          <Findings run={run} findings={found.value.findings} hasStep={(step) => steps.has(step)} />
+          <Findings
+            run={run}
+            findings={found.value.findings}
+            hasStep={(step) => files.some((file) => file.step === step && file.purpose === "train")}
+          />
         ) : (
           !found.problem && <Loading />
         )}
       </Panel>
-      {rows.length > 0 && <Curves lines={lines} files={value.files} />}
+      {rows.length > 0 && <Curves lines={lines} files={files} />}
       {isReport && <Kept run={run} />}
       <div class="sides">
         <Panel title="Training steps">
@@ -95,7 +99,7 @@ function Header({ run }: { run: Run }) {
         <Fact name="Environment" text={run.environment} />
         <Fact name="Step" text={run.steps ? `${number(run.step)} of ${number(run.steps)}` : number(run.step)} />
         <Fact name="Reward" text={number(run.last["reward/mean"])} />
-        <Fact name="Evaluation" text={number(run.last["evaluation/accuracy"])} />
+        <Fact name="Evaluation accuracy" text={number(run.last["evaluation/accuracy"])} />
         <Fact name="Started" text={date(run.started)} />
         <Fact name="Checkpoints" text={run.checkpoints.join(", ")} />
       </dl>
@@ -126,15 +130,25 @@ interface StepLine {
   metrics: MetricsRow;
 }
 
+const EQUAL = "Share of the groups whose rewards are all equal; they teach nothing";
+
+/** The sampled tokens of a step, or what it trained instead. */
+function Sampled({ metrics }: { metrics: MetricsRow }) {
+  const carried = metrics["filter/carried_in"];
+  if (metrics["tokens/sampled"] !== 0 || !carried) return <>{number(metrics["tokens/sampled"])}</>;
+  const title = `Nothing was sampled. The step trained ${count(carried, "group")} left over from earlier steps.`;
+  return <span title={title}>{number(carried)} carried</span>;
+}
+
 /** Steps that have rollouts, the newest first. */
 function Steps({ run, rows, purpose }: { run: Run; rows: MetricsRow[]; purpose: "train" | "evaluation" }) {
   const byStep = new Map(rows.map((row) => [row["step"], row]));
   const files = run.files.filter((file) => file.purpose === purpose);
   const lines = files.map(({ step, unfinished }): StepLine => ({ step, unfinished, metrics: byStep.get(step) ?? {} }));
-  const metric = (label: string, name: string, width: number, show = number): Column<StepLine> => ({
+  const metric = (label: string, name: string, width: number, show = number, help = name): Column<StepLine> => ({
     key: name,
     label,
-    help: name,
+    help,
     width,
     numeric: true,
     value: ({ metrics }) => metrics[name],
@@ -152,15 +166,15 @@ function Steps({ run, rows, purpose }: { run: Run; rows: MetricsRow[]; purpose: 
       </>
     ),
   };
-  const columns =
+  const columns: Column<StepLine>[] =
     purpose === "train"
       ? [
           step,
           metric("Reward", "reward/mean", 70),
           metric("Accuracy", "accuracy", 80),
           metric("Unscored", "not_scored", 84),
-          metric("Equal", "groups/equal", 66),
-          metric("Tokens", "tokens/sampled", 76),
+          metric("Equal groups", "groups/equal", 98, number, EQUAL),
+          { ...metric("Tokens", "tokens/sampled", 80), show: (line) => <Sampled metrics={line.metrics} /> },
           metric("Time", "time/step_s", 80, seconds),
         ]
       : [
@@ -176,7 +190,7 @@ function Steps({ run, rows, purpose }: { run: Run; rows: MetricsRow[]; purpose: 
       rows={lines}
       columns={columns}
       id={({ step }) => String(step)}
-      href={({ step }) => link(["run", run.id, purpose, step])}
+      href={({ step }) => (isStored(run.id, purpose, step) ? link(["run", run.id, purpose, step]) : null)}
       sort="-step"
       height="320px"
       empty="No rollouts are stored yet."

@@ -1,12 +1,13 @@
 // All runs, and the comparison of those that are selected.
 import { useEffect, useState } from "preact/hooks";
 import { choose, link, useAddress } from "./address";
-import { api, isReport, type Run, type RunLine } from "./api";
+import { api, isReport, isStored, type Run, type RunLine } from "./api";
 import { series } from "./colors";
 import { Curves } from "./curves";
 import { useAnswer } from "./data";
 import { Findings } from "./findings";
 import { count, date, number, printable } from "./format";
+import { useKeys } from "./keyboard";
 import { type Line, useMetrics } from "./metrics";
 import { Phases } from "./phases";
 import { Spark, StatePill } from "./state";
@@ -27,7 +28,11 @@ function useTicks(active: boolean): number {
 
 // Names are encoded for their own commas.
 const selectedIn = (text: string | undefined) => (text ? text.split(",").map(decodeURIComponent) : []);
-const select = (runs: string[]) => choose({ runs: runs.map(encodeURIComponent).join(",") });
+const joined = (runs: string[]) => runs.map(encodeURIComponent).join(",");
+const select = (runs: string[]) => choose({ runs: joined(runs) });
+
+/** The place that compares runs. */
+export const comparison = (runs: string[]) => link([], { runs: joined(runs) });
 
 export function RunsView() {
   const { query } = useAddress();
@@ -35,11 +40,14 @@ export function RunsView() {
   const ticks = useTicks(going);
   const [filter, setFilter] = useState("");
   const { value, problem } = useAnswer((signal) => api.runs(signal), "runs", String(ticks));
+  useKeys([{ key: "Space", does: "select the run of the row, to compare it" }]);
   useEffect(() => setGoing(!value || value.runs.some(({ state }) => state === "running")), [value]);
   if (problem && !value) return <ProblemBox problem={problem} />;
   if (!value) return <Loading />;
   const known = value.runs.filter(({ state }) => state !== "damaged").map(({ id }) => id);
   const selected = selectedIn(query["runs"]).filter((run) => known.includes(run));
+  const toggle = (id: string) =>
+    select(selected.includes(id) ? selected.filter((run) => run !== id) : [...selected, id]);
   const word = filter.toLowerCase();
   const rows = value.runs.filter(({ id, recipe, model }) => `${id} ${recipe} ${model}`.toLowerCase().includes(word));
   const progress = value.runs
@@ -62,8 +70,9 @@ export function RunsView() {
         <DataTable
           label="Runs"
           rows={rows}
-          columns={columns(selected)}
+          columns={columns(selected, toggle)}
           id={({ id }) => id}
+          onSpace={({ id, state }) => state !== "damaged" && toggle(id)}
           href={({ id }) => link(["run", id])}
           sort="-started"
           height="min(50vh, 460px)"
@@ -78,10 +87,11 @@ export function RunsView() {
   );
 }
 
-function columns(selected: string[]): Column<RunLine>[] {
-  const toggle = (id: string) =>
-    select(selected.includes(id) ? selected.filter((run) => run !== id) : [...selected, id]);
-  return [
+/** Columns of a narrow screen that are seen without scrolling. */
+const FIRST = ["selected", "id", "reward", "accuracy"];
+
+function columns(selected: string[], toggle: (id: string) => void): Column<RunLine>[] {
+  const all: Column<RunLine>[] = [
     {
       key: "selected",
       label: "",
@@ -141,8 +151,8 @@ function columns(selected: string[]): Column<RunLine>[] {
     },
     {
       key: "reward",
-      label: "Reward",
-      width: 70,
+      label: "Last reward",
+      width: 88,
       numeric: true,
       value: ({ last }) => last["reward/mean"],
       show: ({ last }) => number(last["reward/mean"]),
@@ -156,7 +166,14 @@ function columns(selected: string[]): Column<RunLine>[] {
       value: ({ last }) => last["evaluation/accuracy"],
       show: ({ last }) => number(last["evaluation/accuracy"]),
     },
-    { key: "spark", label: "", width: 104, value: () => null, show: ({ spark }) => <Spark values={spark} /> },
+    {
+      key: "spark",
+      label: "Reward",
+      width: 104,
+      help: "Mean reward over the steps",
+      value: ({ last }) => last["reward/mean"],
+      show: ({ spark }) => <Spark values={spark} />,
+    },
     {
       key: "started",
       label: "Started",
@@ -166,6 +183,9 @@ function columns(selected: string[]): Column<RunLine>[] {
       show: ({ started }) => date(started),
     },
   ];
+  if (!matchMedia("(max-width: 640px)").matches) return all;
+  const isFirst = ({ key }: Column<RunLine>) => FIRST.includes(key);
+  return [...all.filter(isFirst), ...all.filter((column) => !isFirst(column))];
 }
 
 function Comparison({ runs, fresh }: { runs: string[]; fresh: string }) {
@@ -200,7 +220,8 @@ function Comparison({ runs, fresh }: { runs: string[]; fresh: string }) {
                 run={run}
                 findings={found.value[index]?.findings ?? []}
                 hasStep={(step) =>
-                  infos.value?.[index]?.files.some((file) => file.step === step && file.purpose === "train") ?? false
+                  isStored(run, "train", step) &&
+                  !!infos.value?.[index]?.files.some((file) => file.step === step && file.purpose === "train")
                 }
               />
             ) : (

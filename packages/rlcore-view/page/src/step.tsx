@@ -1,12 +1,14 @@
 // A step: how its rewards, lengths and ends are distributed, and its groups.
 import { useMemo, useState } from "preact/hooks";
 import { choose, link, useAddress } from "./address";
-import { api, type Row, type StepFile } from "./api";
+import { api, isStored, type MetricsRow, type Row, type StepFile } from "./api";
 import { useAnswer } from "./data";
-import { count, number, printable } from "./format";
+import { count, failureText, number, printable } from "./format";
 import { columnsOf, type GroupLine, groupsOf, WHY } from "./groups";
 import { fits, Histogram, parsePick, type Pick, printPick, Words } from "./histogram";
 import { filesOf, useFresh } from "./live";
+import { useMetrics } from "./metrics";
+import { StepTimes } from "./phases";
 import { Crumbs, DataTable, Filter, Loading, Panel, Pill, ProblemBox } from "./ui";
 
 export function StepView({ run, purpose, step }: { run: string; purpose: string; step: number }) {
@@ -22,7 +24,13 @@ export function StepView({ run, purpose, step }: { run: string; purpose: string;
     sampling ? changed : "",
   );
   const info = useAnswer((signal) => api.run(run, signal), run, changed);
-  const files = (info.value?.files ?? []).filter((file) => file.purpose === purpose);
+  const files = (info.value?.files ?? []).filter(
+    (file) => file.purpose === purpose && isStored(run, purpose, file.step),
+  );
+  const lines = useMetrics([run], changed).value?.[0];
+  // A step that was repeated after a resume counts with its last line.
+  const metrics = useMemo(() => lines?.filter((line) => line["step"] === step).at(-1) ?? {}, [lines, step]);
+  const shared = { run, purpose, step, metrics };
   return (
     <>
       <div class="top">
@@ -38,7 +46,7 @@ export function StepView({ run, purpose, step }: { run: string; purpose: string;
       </div>
       {rows.problem && <ProblemBox problem={rows.problem} />}
       {rows.value && !rows.problem ? (
-        <Rows key={`${purpose} ${step}`} run={run} purpose={purpose} step={step} rows={rows.value.rows} />
+        <Rows key={`${purpose} ${step}`} {...shared} rows={rows.value.rows} />
       ) : (
         !rows.problem && <Loading />
       )}
@@ -65,7 +73,15 @@ function Neighbours({ run, files, step }: { run: string; files: StepFile[]; step
   );
 }
 
-function Rows({ run, purpose, step, rows }: { run: string; purpose: string; step: number; rows: Row[] }) {
+interface RowsProps {
+  run: string;
+  purpose: string;
+  step: number;
+  metrics: MetricsRow;
+  rows: Row[];
+}
+
+function Rows({ run, purpose, step, metrics, rows }: RowsProps) {
   const { query } = useAddress();
   const pick = useMemo(() => parsePick(query["pick"]), [query["pick"]]);
   const filter = query["filter"] ?? "";
@@ -82,7 +98,8 @@ function Rows({ run, purpose, step, rows }: { run: string; purpose: string; step
   );
   return (
     <>
-      <Summary rows={rows} groups={groups} />
+      <Summary {...{ purpose, step, metrics, rows, groups }} />
+      <StepTimes metrics={metrics} purpose={purpose} />
       <Distributions rows={rows} groups={groups} pick={pick} onPick={onPick} />
       <Panel title={`${number(fitting.length)} of ${count(groups.length, "group")}`} actions={actions}>
         <DataTable
@@ -90,7 +107,9 @@ function Rows({ run, purpose, step, rows }: { run: string; purpose: string; step
           rows={fitting}
           columns={columns}
           id={({ key }) => key}
-          href={(line) => link(["run", run, purpose, ...placeOf(line)])}
+          href={(line) =>
+            isStored(run, purpose, line.step, line.group) ? link(["run", run, purpose, ...placeOf(line)]) : null
+          }
           sort={query["sort"]}
           onSort={(sort) => choose({ sort })}
           height="max(320px, calc(100vh - 150px))"
@@ -117,17 +136,21 @@ function described({ column, low, high, word }: Pick): string {
   return printable(`${name}: ${number(low)}${low === high ? "" : ` to ${number(high)}`}`);
 }
 
-function Summary({ rows, groups }: { rows: Row[]; groups: GroupLine[] }) {
+function Summary({ purpose, step, metrics, rows, groups }: Omit<RowsProps, "run"> & { groups: GroupLine[] }) {
   const scored = rows.map(({ reward }) => reward).filter((reward) => reward !== null);
   const mean = scored.length ? scored.reduce((sum, reward) => sum + reward, 0) / scored.length : null;
   const equal = groups.filter(({ rows, spread }) => rows.length > 1 && spread === 0).length;
   const excluded = rows.filter((row) => row.excluded).length;
+  const isTraining = purpose === "train";
+  const accuracy = metrics["evaluation/accuracy"];
   const facts = [
-    count(groups.length, "group"),
-    count(rows.length, "trajectory"),
+    count(groups.length, isTraining ? "group" : "task"),
+    rows.length > groups.length && count(rows.length, "trajectory"),
+    !isTraining && accuracy !== undefined && `accuracy ${number(accuracy)}`,
     `mean reward ${number(mean)}`,
     rows.length > scored.length && `${number(rows.length - scored.length)} not scored`,
-    equal > 0 && `${count(equal, "group")} without a difference`,
+    isTraining && rows.some((row) => row.step !== step) && span("sampled in step", rows.map((row) => row.step)),
+    isTraining && equal > 0 && `${count(equal, "group")} without a difference`,
     excluded > 0 && `${number(excluded)} excluded`,
     count(
       sum(rows, ({ tokens }) => tokens),
@@ -174,17 +197,15 @@ function Distributions({ rows, groups, pick, onPick }: DistributionsProps) {
       <div class="histograms">
         <Histogram title="reward" column="reward" {...shared} />
         {rewards.length > 1 &&
-          rewards.map((id) => <Histogram key={id} title={id} column={`rewards/${id}`} {...shared} />)}
+          rewards.map((id) => <Histogram key={id} title={id} column={`rewards/${id}`} optional {...shared} />)}
         <Histogram title="tokens" column="tokens" {...shared} />
-        <Histogram title="turns" column="turns" {...shared} />
-        {rows.some(({ staleness }) => staleness) && <Histogram title="staleness" column="staleness" {...shared} />}
+        <Histogram title="turns" column="turns" optional {...shared} />
+        <Histogram title="staleness" column="staleness" optional {...shared} />
         <Words title="stop" column="stop" {...shared} />
         <Words title="groups" column="fate" {...firsts} />
         <Words title="groups dropped because" column="why" show={(why) => WHY[why] ?? why} {...firsts} />
-        <Words title="not scored" column="failure" {...shared} />
-        {new Set(rows.map(({ environment }) => environment)).size > 1 && (
-          <Words title="environment" column="environment" {...shared} />
-        )}
+        <Words title="not scored" column="failure" show={failureText} {...shared} />
+        <Words title="environment" column="environment" {...shared} />
         {metrics.slice(0, 12).map((name) => (
           <Histogram key={name} title={name.replaceAll("_", " ")} column={`metrics/${name}`} optional {...shared} />
         ))}

@@ -1,5 +1,5 @@
 // A table of which only the visible rows are in the document, so that 100,000 rows scroll smoothly.
-import type { ComponentChildren } from "preact";
+import type { ComponentChildren, JSX } from "preact";
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { go } from "./address";
 
@@ -24,7 +24,10 @@ interface TableProps<T> {
   columns: Column<T>[];
   /** Identifies a row, also after new rows arrived. */
   id: (row: T) => string;
-  href: (row: T) => string;
+  /** Null for a row that a report does not contain. */
+  href: (row: T) => string | null;
+  /** What Space does with the selected row. */
+  onSpace?: (row: T) => void;
   /** Key of a column, with "-" before it for descending order. Without "onSort", the table keeps its own. */
   sort?: string;
   onSort?: (sort: string) => void;
@@ -83,7 +86,7 @@ export function DataTable<T>(props: TableProps<T>) {
     element.scrollTop = Math.min(at * ROW_PX, Math.max(element.scrollTop, at * ROW_PX - room));
   };
   const pressed = (event: KeyboardEvent) => {
-    if (event.target !== event.currentTarget && event.key === "Enter") return; // a button or a link inside
+    if (event.target !== event.currentTarget && ["Enter", " "].includes(event.key)) return; // a button or a link inside
     const at = sorted.findIndex((row) => id(row) === selected);
     const page = Math.max(1, Math.floor((box.current?.clientHeight ?? 0) / ROW_PX) - 2);
     const moves: Record<string, number> = {
@@ -92,9 +95,11 @@ export function DataTable<T>(props: TableProps<T>) {
     };
     const to = moves[event.key];
     const row = sorted[at];
+    const target = row && href(row);
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (to !== undefined) select(to);
-    else if (event.key === "Enter" && row) go(href(row));
+    else if (event.key === "Enter" && target) go(target);
+    else if (event.key === " " && row && props.onSpace) props.onSpace(row);
     else return;
     event.preventDefault();
   };
@@ -144,7 +149,8 @@ export function DataTable<T>(props: TableProps<T>) {
           <div
             key={id(row)}
             id={`${label} ${id(row)}`.replaceAll(" ", "-")}
-            class={id(row) === selected ? "row selected" : "row"}
+            class={`row ${id(row) === selected ? "selected" : ""} ${href(row) === null ? "absent" : ""}`}
+            title={href(row) === null ? "This report does not contain it." : undefined}
             role="row"
             aria-rowindex={first + index + 2}
             aria-selected={id(row) === selected}
@@ -152,9 +158,7 @@ export function DataTable<T>(props: TableProps<T>) {
           >
             {columns.map((column, at) => (
               <div key={column.key} role="gridcell" class={column.numeric ? "numeric" : ""}>
-                {at === 0 && (
-                  <a class="whole" href={href(row)} tabIndex={-1} aria-label={String(column.value(row) ?? "")} />
-                )}
+                {at === 0 && <RowLink href={href(row)} label={String(column.value(row) ?? "")} />}
                 {column.show ? column.show(row) : column.value(row)}
               </div>
             ))}
@@ -163,6 +167,16 @@ export function DataTable<T>(props: TableProps<T>) {
       </div>
     </div>
   );
+}
+
+/** Covers the row, and has the title of what is under the pointer, which it would hide. */
+function RowLink({ href, label }: { href: string | null; label: string }) {
+  if (href === null) return null;
+  const moved = ({ currentTarget: link, clientX, clientY }: JSX.TargetedMouseEvent<HTMLAnchorElement>) => {
+    const below = document.elementsFromPoint(clientX, clientY).filter((element) => element !== link);
+    link.title = below.find((element) => element.hasAttribute("title"))?.getAttribute("title") ?? "";
+  };
+  return <a class="whole" href={href} tabIndex={-1} aria-label={label} onMouseMove={moved} />;
 }
 
 /** Rows without a value come last in both directions. */

@@ -25,8 +25,18 @@ export function ProblemBox({ problem }: { problem: Error & { fix?: string } }) {
 
 export type Kind = "good" | "bad" | "warn" | "accent" | "plain";
 
-export function Pill({ kind, children }: { kind: Kind; children: ComponentChildren }) {
-  return <span class={`pill ${kind}`}>{children}</span>;
+interface PillProps {
+  kind?: Kind;
+  title?: string;
+  children: ComponentChildren;
+}
+
+export function Pill({ kind = "plain", title, children }: PillProps) {
+  return (
+    <span class={`pill ${kind}`} title={title}>
+      {children}
+    </span>
+  );
 }
 
 export interface Crumb {

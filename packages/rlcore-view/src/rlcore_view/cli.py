@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import secrets
 import sys
+import tempfile
 import webbrowser
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import click
@@ -59,9 +62,8 @@ def view(runs: tuple[str, ...], host: str, port: int, browser: bool) -> int:
         else:
             say("warning   the connections are not encrypted: whoever sees them can read the runs and the token")
         server = Server(Application(library, token, host, port))
-        with stops_handled(lambda *_: server.stop()):
-            if browser and _has_display():
-                webbrowser.open(address)
+        opened = _opened(address) if browser and _has_display() else nullcontext()
+        with stops_handled(lambda *_: server.stop()), opened:
             server.run(sockets=[listening])
     return 0
 
@@ -69,7 +71,7 @@ def view(runs: tuple[str, ...], host: str, port: int, browser: bool) -> int:
 @click.command(
     epilog=examples(
         "rlcore report runs/first                            writes first.html",
-        "rlcore report runs/first runs/second -o both.html",
+        "rlcore report runs/first runs/second                writes report.html",
         "rlcore report runs/first --trajectories 40",
     )
 )
@@ -78,7 +80,7 @@ def view(runs: tuple[str, ...], host: str, port: int, browser: bool) -> int:
     "-o",
     "--out",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="The file, which is replaced if it exists; by default NAME.html.",
+    help="The file, which is replaced if it exists; by default NAME.html, or report.html for several runs.",
 )
 @click.option(
     "--trajectories", type=click.IntRange(0, 1000), default=12, show_default=True, help="Trajectories of each run."
@@ -88,13 +90,24 @@ def report(runs: tuple[str, ...], out: Path | None, trajectories: int) -> None:
     from rlcore_view.report import write_report
 
     paths = [Path(run) for run in runs]
-    out = out or Path(f"{paths[0].resolve().name}.html")
+    out = out or Path(f"{paths[0].resolve().name}.html" if len(paths) == 1 else "report.html")
     if not out.parent.is_dir():
         raise UserError(f"the folder {out.parent} does not exist", where="--out", fix="create it")
     contents = write_report(paths, out, trajectories=trajectories)
-    left = f"; {counted(contents.left_out, 'picture')} left out, to keep it small" if contents.left_out else ""
+    lost = [(contents.dropped, "trajectory"), (contents.left_out, "picture")]
+    left = "".join(f"; {counted(count, what)} left out, to keep it small" for count, what in lost if count)
     size = out.stat().st_size / 1e6
     say(f"report    {out}, {size:.1f} MB, {counted(contents.trajectories, 'trajectory')}{left}")
+
+
+@contextmanager
+def _opened(address: str) -> Iterator[None]:
+    """Open the page through a private file: every user of the machine can read the command line of a browser."""
+    with tempfile.TemporaryDirectory(prefix="rlcore-view-") as folder:
+        page = Path(folder) / "open.html"
+        page.write_text(f'<!doctype html><meta http-equiv="refresh" content="0; url={address}">', encoding="utf-8")
+        webbrowser.open(page.as_uri())
+        yield
 
 
 def _has_display() -> bool:

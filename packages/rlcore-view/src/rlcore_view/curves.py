@@ -14,6 +14,8 @@ from rlcore_view.plain import number
 SPARK = ("reward/mean", "evaluation/accuracy", "evaluation/loss", "loss/total", "loss")
 """Metrics of which the first that a run has is drawn in the list of runs."""
 SPARK_VALUES = 60
+LARGEST_PLACE = 2**62
+"""Of a file in bytes. Files have no larger places."""
 
 
 class Curves:
@@ -64,7 +66,7 @@ def line_after(path: Path, after: int) -> Iterator[tuple[dict[str, Any], int]]:
         return
     with file:
         if after:
-            file.seek(after - 1)
+            file.seek(min(after, LARGEST_PLACE) - 1)
             after = after if file.read(1) == b"\n" else 0
         file.seek(after)
         while (line := file.readline(LONGEST_LINE)).endswith(b"\n"):

@@ -13,11 +13,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import chain, groupby, islice
+from keyword import iskeyword
 from typing import Any, BinaryIO, NamedTuple
 
-from rlcore.cli.data.where import COLUMNS, Where, column_of, names_of
+from rlcore.cli.data.where import COLUMNS, GROUPED, Where, column_of
 from rlcore.errors import DataError, UserError
-from rlcore.json_files import LONGEST_LINE, json_lines, open_regular, parse_json
+from rlcore.json_files import json_lines, open_regular, parse_json
 from rlcore.runs.index import INDEX, Row, evidence_file
 
 from rlcore_view.plain import Recent, number
@@ -28,8 +29,12 @@ LIMIT, MOST = 200, 10_000
 """Rows of an answer, by default and at most."""
 THREADS, AHEAD = 2, 8
 """Threads that decompress groups, and groups that they are ahead of the search."""
+LONGEST_GROUP = 32_000_000
+"""Bytes of a group that are searched. Several groups are in memory at a time."""
 Place = tuple[int, int]
 """Step and number of a group."""
+_Name = tuple[str, str]
+"""A column that is a mapping, and a name in it."""
 _Places = Mapping[Place, tuple[int, int] | None]
 LONGEST_TEXT = 1_000
 """Limit of a text in characters."""
@@ -69,7 +74,7 @@ class _Search:
     where: Where | None
     searched: int = 0
     total: int = 0
-    names: set[str] = field(default_factory=set)
+    names: set[_Name] = field(default_factory=set)
 
 
 def find(stored: Stored, question: Question) -> dict[str, Any]:
@@ -88,13 +93,19 @@ def find(stored: Stored, question: Question) -> dict[str, Any]:
     rows = chain.from_iterable(_matching(stored, file, search) for file in files)
     chosen = _first(rows, question.sort, min(question.limit, MOST))
     if search.where is not None and search.searched:
-        search.where.check(search.names)
+        search.where.check({name for _, name in search.names})
     return {
         "rows": [row_data(row) for row in chosen],
         "total": search.total,
         "searched": search.searched,
-        "columns": [*COLUMNS, *sorted(search.names - set(COLUMNS))],
+        "columns": [*COLUMNS, *sorted({in_condition(*name) for name in search.names} - set(COLUMNS))],
     }
+
+
+def in_condition(column: str, name: str) -> str:
+    """A name as a condition has it, such as ``tool_errors`` and ``metrics["tools/calculator"]``."""
+    is_plain = name.isidentifier() and not iskeyword(name)
+    return name if is_plain else f"{column}[{json.dumps(name, ensure_ascii=False)}]"
 
 
 def _first(rows: Iterable[Row], sort: str, limit: int) -> list[Row]:
@@ -150,8 +161,8 @@ class _Overview(NamedTuple):
     """What is kept of a file between searches."""
 
     rows: int
-    names: frozenset[str]
-    """Columns that its rows have besides those of all rows."""
+    names: frozenset[_Name]
+    """What the mappings of its rows have."""
     places: dict[Place, tuple[int, int] | None]
     """The offset and the length of each group; None where the index does not have them."""
     numbers: dict[Place, list[int]]
@@ -166,7 +177,8 @@ class _Overview(NamedTuple):
             numbers.setdefault(_place_of(row), []).append(index)
             known.setdefault((*row["metrics"], "", *row["rewards"]), row)  # most rows have the same names
             places.setdefault(_place_of(row), (row["offset"], row["length"]) if "offset" in row else None)
-        return cls(len(rows), frozenset[str]().union(*map(names_of, known.values())), places, numbers)
+        names = {(column, name) for row in known.values() for column in GROUPED for name in row.get(column, ())}
+        return cls(len(rows), frozenset(names), places, numbers)
 
 
 def _place_of(row: Row) -> Place:
@@ -223,7 +235,7 @@ def _members(raw: BinaryIO, places: Mapping[Place, tuple[int, int]]) -> Iterator
 
 
 def _decompressed(member: bytes) -> bytes:
-    return zlib.decompressobj(wbits=31).decompress(member, LONGEST_LINE)
+    return zlib.decompressobj(wbits=31).decompress(member, LONGEST_GROUP)
 
 
 def _parsed(line: bytes) -> Any:

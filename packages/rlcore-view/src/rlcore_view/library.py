@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -60,7 +61,7 @@ class Library:
 
 def is_run(path: Path) -> bool:
     """Whether a folder is a run directory, whole or damaged."""
-    return any((path / name).exists() for name in PARTS)
+    return any(os.path.exists(path / name) for name in PARTS)  # `Path.exists` raises for folders of other users
 
 
 def runs_in(folder: Path) -> list[Path]:

@@ -16,6 +16,8 @@ Value = TypeVar("Value")
 Stamp = tuple[int, int, int] | None
 LARGEST = 1e308
 """Larger integers are infinite in a browser."""
+LOCKS = 16
+"""Values that can be computed at the same time: a slow file holds up only questions about it and few others."""
 EXACT = 2**53
 """Larger integers, such as seeds, have other digits in a browser, so they are sent as text."""
 
@@ -32,7 +34,7 @@ def plain(value: Any) -> Any:
         return {text(str(key)): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
-    if type(value) is int and abs(value) > EXACT:
+    if type(value) is int and EXACT < abs(value) < LARGEST:
         return str(value)
     return value if value is None or isinstance(value, bool) else number(value)
 
@@ -60,25 +62,28 @@ def stamp(path: Path) -> Stamp:
 class Recent(Generic[Value]):
     """The last values that were computed from files. A value is computed again if one of its files differs.
 
-    One thread computes at a time, so that several questions about the same file read it once.
+    One thread computes a value at a time, so that several questions about the same file read it once.
     """
 
     def __init__(self, count: int) -> None:
         self._count = count
         self._known: OrderedDict[Any, tuple[Sequence[Stamp], Value]] = OrderedDict()
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
+        self._computing = [threading.Lock() for _ in range(LOCKS)]
 
     def get(self, key: Any, files: Sequence[Path], compute: Callable[[], Value]) -> Value:
         """The value of a key, computed from these files."""
-        with self._lock:
+        with self._computing[hash(key) % LOCKS]:
             stamps = [stamp(path) for path in files]
-            known = self._known.get(key)
+            with self._lock:
+                known = self._known.get(key)
             if known is None or known[0] != stamps:
                 known = stamps, compute()
-            self._known[key] = known
-            self._known.move_to_end(key)
-            while len(self._known) > self._count:
-                self._known.popitem(last=False)
+            with self._lock:
+                self._known[key] = known
+                self._known.move_to_end(key)
+                while len(self._known) > self._count:
+                    self._known.popitem(last=False)
             return known[1]
 
 

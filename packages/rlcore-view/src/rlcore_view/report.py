@@ -15,6 +15,7 @@ from urllib.parse import quote
 from rlcore.atomic_files import write_whole
 from rlcore.errors import RlcoreError
 from rlcore.images.encoding import data_uri, decode_image
+from rlcore.plugin_calls import error_text
 from rlcore.report.templates import source, template
 
 from rlcore_view.library import Library
@@ -30,6 +31,10 @@ LARGEST_SIDE = 800
 """Larger pictures are reduced to this side in pixels."""
 KEPT_BYTES = 32_000
 """A picture of at most this size keeps its own pixels; others become JPEG."""
+MOST_CHARACTERS = 20_000_000
+"""Limit of all groups of a report. Those of later trajectories are left out."""
+MOST_METRICS = 5_000
+"""Of longer metrics, every second line is kept, or every third one, and so on."""
 LONGEST_TEXT = 4_000
 """Characters of a message in the text for readers without scripts."""
 SHOWN = ("step", "reward/mean", "evaluation/accuracy", "evaluation/reward", "loss")
@@ -48,6 +53,10 @@ class Contents:
     """Bytes of the pictures so far."""
     left_out: int = 0
     """Pictures that are left out."""
+    characters: int = 0
+    """Of the groups so far."""
+    dropped: int = 0
+    """Trajectories that are left out, because the report is full."""
 
     def ask(self, library: Library, *parts: str | int) -> Any:
         """The answer of a path, which is kept."""
@@ -97,11 +106,18 @@ def report_text(runs: Sequence[Path], *, trajectories: int = TRAJECTORIES) -> tu
 
 def _add_run(contents: Contents, library: Library, line: dict[str, Any], trajectories: int) -> dict[str, Any]:
     """Add the answers about a run, and return what the text says about it."""
+    try:
+        return _text_of_run(contents, library, line, trajectories)
+    except Exception as error:  # no damage of one run costs the others
+        problem = line["problem"] or error_text(error)
+        return {"line": line, "facts": [("problem", problem)], "findings": [], "table": [], "trajectories": []}
+
+
+def _text_of_run(contents: Contents, library: Library, line: dict[str, Any], trajectories: int) -> dict[str, Any]:
     name = line["id"]
-    if line["state"] == "damaged":
-        return {"line": line, "facts": [("problem", line["problem"])], "findings": [], "table": [], "trajectories": []}
     run = contents.ask(library, "runs", name)
-    rows = contents.ask(library, "runs", name, "metrics")["rows"]
+    metrics = contents.ask(library, "runs", name, "metrics")
+    rows = metrics["rows"] = metrics["rows"][:: -(-len(metrics["rows"]) // MOST_METRICS) or 1]
     findings = contents.ask(library, "runs", name, "findings")["findings"]
     _add_steps(contents, library, run)
     chosen = _chosen(library, run, trajectories)
@@ -161,8 +177,15 @@ def _add_trajectory(contents: Contents, library: Library, run: str, row: dict[st
     """Keep a trajectory with its siblings and its pictures, and return its text; None if its group is damaged."""
     place = ("runs", run, row["purpose"], row["step"], row["group"])
     path = api_path(*place)
+    if contents.characters > MOST_CHARACTERS:
+        contents.dropped += 1
+        return None
     try:
-        group = contents.answers[path] if path in contents.answers else contents.ask(library, *place)
+        if path in contents.answers:
+            group = contents.answers[path]
+        else:
+            group = contents.ask(library, *place)
+            contents.characters += len(json.dumps(group))
         contents.ask(library, *place, row["sibling"], "tokens")
     except RlcoreError:
         return None

@@ -16,9 +16,10 @@ from typing import Any
 from rlcore.config.layers import Layer, leaves
 from rlcore.config.write import toml_value
 from rlcore.diagnosis.diagnosing import diagnose
-from rlcore.errors import DataError, RlcoreError, UserError
+from rlcore.errors import DataError, UserError
 from rlcore.json_files import read_json, refuse_special_files
-from rlcore.redaction import redacted
+from rlcore.plugin_calls import error_text
+from rlcore.redaction import mask_arguments, redact, redacted
 from rlcore.runs.directory import asked_of, checkpoints_of, config_layer
 from rlcore.runs.output import failure_in
 
@@ -57,8 +58,9 @@ class ShownRun:
         }
         try:
             found |= self._line()
-        except (RlcoreError, OSError) as error:
-            found |= {"state": "damaged", "problem": error.line if isinstance(error, UserError) else str(error)}
+        except Exception as error:  # no damage of one run hides the others
+            problem = error.line if isinstance(error, UserError) else error_text(error)
+            found |= {"state": "damaged", "problem": problem}
         return found
 
     def _line(self) -> dict[str, Any]:
@@ -92,7 +94,7 @@ class ShownRun:
             **self.line(),
             "config": {key: toml_value(value) for key, value in values.items()},
             "origins": {".".join(key): layer.origin(key) for key, _ in leaves(layer.tree)},
-            "command": shlex.join(["rlcore", "run", *words, *asked.overrides]),
+            "command": shlex.join(mask_arguments(["rlcore", "run", *words, *asked.overrides])),
             "surroundings": dict(_surroundings(self.path)),
             "files": [
                 {"purpose": one.purpose, "step": one.step, "unfinished": one.unfinished} for one in self.stored.files()
@@ -140,7 +142,7 @@ class ShownRun:
         if self._is_locked():
             return "running", ""
         failure = failure_in(self.path / "output.log")
-        return ("failed", " ".join(part.strip() for part in failure[:2])) if failure else ("ended", "")
+        return ("failed", redact(" ".join(part.strip() for part in failure[:2]))) if failure else ("ended", "")
 
     def _is_locked(self) -> bool:
         """Whether a process uses the run.
@@ -196,7 +198,7 @@ def _environments(config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _started(run: Path) -> float | None:
-    with suppress(OSError, ValueError, TypeError):
+    with suppress(OSError, ValueError, TypeError, KeyError, OverflowError):
         return datetime.datetime.fromisoformat(read_json(run / "environment.json")["time"]).timestamp()
     return None
 
@@ -210,7 +212,7 @@ def _surroundings(run: Path) -> Iterator[tuple[str, str]]:
         if isinstance(value, dict):
             yield from ((f"{name}.{inner}", str(one)) for inner, one in value.items())
         elif isinstance(value, list):
-            yield name, shlex.join(map(str, value))
+            yield name, shlex.join(mask_arguments(list(map(str, value))))
         elif value is not None:
             yield name, str(value)
 

@@ -117,11 +117,13 @@ class Application:
         known = self._is_token(request.cookies.get(self._cookie, ""))
         if known or (scheme.lower() == "bearer" and self._is_token(bearer.strip())):
             return None
-        return _text("This page needs its token: open the whole address that rlcore view printed.", 403)
+        return _text("Open the address that rlcore view printed once in this browser; then this link works.", 403)
 
     def _is_our_host(self, value: str) -> bool:
         """Whether a request is for this server. Another name may be a page that directs its name to this machine."""
         name, _, port = value.lower().rpartition(":")
+        if self._port == 80 and not name:  # browsers leave the usual port out
+            name, port = port, "80"
         if port != str(self._port):
             return False
         return name in self._hosts or (self._any_host and _is_address(name))

@@ -24,7 +24,7 @@ from rlcore.runs.reading import Rollouts, is_unfinished
 from rlcore.runs.records import group_from_json, purpose_and_step, read_group, read_groups
 from rlcore.types import Group
 
-from rlcore_view.plain import NotFoundError, Recent
+from rlcore_view.plain import LARGEST, NotFoundError, Recent, number
 
 PURPOSES = ("evaluation", "train")
 LATER_STEPS = 4
@@ -32,6 +32,9 @@ LATER_STEPS = 4
 CHUNK = 1 << 18
 LONGEST_INDEX = 200_000_000
 """Limit of an index in bytes."""
+NUMBERS = ("offset", "length", "tokens", "turns", "trained_step", "trained_version")
+"""Columns with numbers that are not negative."""
+LARGEST_NUMBER = 2**62
 
 
 class StepFile(NamedTuple):
@@ -72,10 +75,7 @@ class Stored:
         """The files by step. Arguments as `Rollouts.files`. Raises `UserError` if ``steps`` is not valid."""
         paths: list[Path] = []
         with suppress(DataError):  # there are none
-            try:
-                paths = Rollouts(self.run).files(purpose, steps)
-            except FileNotFoundError:  # a step ended meanwhile
-                paths = Rollouts(self.run).files(purpose, steps)
+            paths = Rollouts(self.run).files(purpose, steps)
         found: dict[tuple[int, str], StepFile] = {}
         for path in paths:
             unfinished = is_unfinished(path)
@@ -144,8 +144,10 @@ class Stored:
             gzip.open(raw) as lines,
         ):
             for _, line in json_lines(lines):
+                if lines.tell() > LONGEST_INDEX:
+                    return
                 row = parse_json(line) if wanted in line else None
-                if isinstance(row, dict) and row.get("group") == group:
+                if isinstance(row, dict) and row.get("group") == group and _is_time(row):
                     yield row
 
     def tokens_file(self, step: int) -> Path:
@@ -189,13 +191,25 @@ def rows_at(path: Path, numbers: Sequence[int]) -> list[Row]:
 def _is_row(row: Any) -> bool:
     """Whether a value has the columns that are used, with their types."""
     kinds = row.get("sampling", {}), row["metrics"], row["rewards"]
-    texts = row["task"], row["environment"], row["stop"], row["purpose"]
-    places = row["step"], row["group"], row["sibling"]
+    texts = row["task"], row["environment"], row["stop"], row["purpose"], row.get("fate", ""), row.get("why", "")
+    places = row["step"], row["group"], row["sibling"], *(row[name] for name in NUMBERS if name in row)
+    reward = row["reward"]
     return (
-        all(type(one) is dict for one in kinds)
+        all(type(one) is dict and all(map(_is_flat, one.values())) for one in kinds)
         and all(type(one) is str for one in texts)
-        and all(type(one) is int for one in places)
+        and all(type(one) is int and 0 <= one < LARGEST_NUMBER for one in places)
+        and (reward is None or (type(reward) in (int, float) and abs(reward) < LARGEST))
     )
+
+
+def _is_flat(value: Any) -> bool:
+    return not isinstance(value, (dict, list))
+
+
+def _is_time(row: Row) -> bool:
+    """Whether a row is a time of a trajectory."""
+    numbers = [number(row.get(name)) for name in ("start", "seconds")]
+    return type(row.get("sibling")) is int and None not in numbers
 
 
 class Growing:

@@ -46,7 +46,8 @@ def write(selection: Selection, folder: Path) -> None:
             epochs: dict[str, int] = {}
             for one in chain([first], samples):
                 sample = _sample(selection, one, str(facts["model"]), epochs)
-                _put(archive, f"samples/{sample['id']}_epoch_{sample['epoch']}.json", sample)
+                inside = "/".join("__" if part == ".." else part for part in str(sample["id"]).split("/"))
+                _put(archive, f"samples/{inside}_epoch_{sample['epoch']}.json", sample)
                 summaries.append(_summary(sample))
             _put(archive, "summaries.json", summaries)
             header = {

@@ -278,7 +278,8 @@ def asked_of(run: Path) -> Asked:
     if not (run / "asked.toml").is_file():
         return Asked()
     tree, _ = parse_toml(read_text(run / "asked.toml"), str(run / "asked.toml"))
-    files, overrides = (tuple(map(str, tree.get(name) or ())) for name in ("files", "overrides"))
+    lists = (tree.get(name) for name in ("files", "overrides"))
+    files, overrides = (tuple(map(str, one)) if isinstance(one, list) else () for one in lists)
     return Asked(recipe=str(tree.get("recipe", "")), files=files, overrides=overrides)
 
 

@@ -150,6 +150,8 @@ def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
         file.write(member_of(without_known(text).encode("utf-8", "surrogatepass")))
 
 
+LARGEST_INDEX = 1_000_000_000
+"""Limit of an index in bytes."""
 ROW: Mapping[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("purpose", "task", "environment", "stop"), str),
     **dict.fromkeys(("step", "group", "sibling", "tokens", "turns"), int),
@@ -176,7 +178,7 @@ def _check_row(row: Any, columns: Mapping[str, type | tuple[type, ...]]) -> None
     if not isinstance(row, dict):
         raise ValueError("a line is not an object")
     for name, kind in {**columns, **{name: OPTIONAL[name] for name in OPTIONAL if name in row}}.items():
-        if not isinstance(row.get(name), kind):
+        if name not in row or not isinstance(row[name], kind):
             raise ValueError(f"the column {name!r} is {value_text(row.get(name))}")
     if row.get("offset", 0) < 0 or ("offset" in row) != ("length" in row) or len(row.get("versions", (0, 0))) != 2:
         raise ValueError("a place or a range of versions is not valid")
@@ -188,9 +190,12 @@ def read_lines(path: Path, columns: Mapping[str, type | tuple[type, ...]]) -> li
         return []
     try:
         with open_regular(path) as raw, gzip.open(raw) as file:
-            rows = [parse_json(line) for _, line in json_lines(file)]
-        for row in rows:
-            _check_row(row, columns)
+            rows: list[Row] = []
+            for _, line in json_lines(file):
+                rows.append(parse_json(line))
+                _check_row(rows[-1], columns)
+                if file.tell() > LARGEST_INDEX:
+                    raise ValueError(f"more than {LARGEST_INDEX:,} bytes")
     except (OSError, EOFError, ValueError, zlib.error) as error:
         raise DataError(f"cannot read {path}", found=str(error), fix="restore the file, or remove it") from None
     return rows

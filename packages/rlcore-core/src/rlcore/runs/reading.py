@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -68,7 +69,7 @@ class Rollouts:
             DataError: there are none.
             UserError: ``steps`` is none of these.
         """
-        growing = [one for one in unfinished_of(self.path) if one.stat().st_size] if self.path.is_dir() else []
+        growing = [one for one in unfinished_of(self.path) if _size(one)] if self.path.is_dir() else []
         try:
             found = stored_rollouts(self.path)
         except DataError:
@@ -150,6 +151,13 @@ def _place(path: Path) -> tuple[int, str]:
     name = path.with_name(path.name.removeprefix(".").removesuffix(".unfinished")) if is_unfinished(path) else path
     purpose, step = purpose_and_step(name)
     return step, purpose
+
+
+def _size(path: Path) -> int:
+    """Of a file in bytes; 0 if it is gone, because its step has ended, or is a link to nothing."""
+    with suppress(OSError):
+        return path.stat().st_size
+    return 0
 
 
 def _same(group: Group) -> Group:

@@ -19,6 +19,7 @@ from typing import Any
 
 from rlcore.atomic_files import sweep, told, whole
 from rlcore.errors import DataError
+from rlcore.images.encoding import LARGEST_FILE as LARGEST_BLOB
 from rlcore.json_files import LONGEST_LINE, json_lines, open_regular, parse_json
 from rlcore.plugin_calls import value_text
 from rlcore.redaction import without_known
@@ -26,6 +27,8 @@ from rlcore.types import Group, Task, Trajectory, from_json, media_hash, to_json
 from rlcore.types.codec import DecodeBytes, from_base64
 
 _NAME = re.compile(r"[0-9a-f]{64}")
+LARGEST = 10**300
+"""Limit of integers that are rewards. JSON has integers that no float can hold."""
 EVIDENCE = "evidence"
 """The folder of a run with what is known about its rollouts; see `rlcore.runs.index` and `rlcore.runs.evidence`."""
 
@@ -82,7 +85,7 @@ class BlobStore:
         path = self.path(sha256)
         try:
             with open_regular(path) as file:
-                data = file.read()
+                data = file.read(LARGEST_BLOB + 1)
         except OSError as error:
             raise DataError(
                 f"the image {sha256} cannot be read",
@@ -90,10 +93,10 @@ class BlobStore:
                 where=str(path),
                 fix="copy the folder media/ together with the rollouts",
             ) from None
-        if media_hash(data) != sha256:
+        if len(data) > LARGEST_BLOB or media_hash(data) != sha256:
             raise DataError(
                 f"the image {sha256} is damaged",
-                found=f"content with the hash {media_hash(data)}",
+                found=f"content with the hash {media_hash(data)}" if len(data) <= LARGEST_BLOB else "too many bytes",
                 where=str(path),
                 fix="restore the file",
             )
@@ -144,6 +147,10 @@ def group_from_json(data: Any, *, decode_bytes: DecodeBytes = from_base64) -> Gr
 
 
 def _checked(trajectory: Trajectory) -> Trajectory:
+    results = trajectory.rewards.values()
+    numbers = (*(one.value for one in results), *(value for one in results for value in one.components.values()))
+    if any(isinstance(one, int) and abs(one) > LARGEST for one in (trajectory.reward, *numbers)):
+        raise ValueError("Trajectory.rewards: expected numbers that a float can hold")
     if trajectory.reward is not None and math.isnan(trajectory.reward):
         raise ValueError("Trajectory.reward: expected a number or null, found nan")
     return trajectory

@@ -10,19 +10,22 @@ interface Kind {
 }
 
 const KINDS = new Map<string, Kind>(Object.entries({
-  advantage: { title: "advantage", centre: 0, explains: "Above zero, the token becomes more likely." },
+  advantage: { title: "advantage", centre: 0, explains: "Above zero, it becomes more likely." },
   logprob: { title: "log-probability", centre: null, explains: "Of the learner before the update, in nats." },
   engine_logprob: { title: "engine log-probability", centre: null, explains: "Of the engine that sampled, in nats." },
   gap: { title: "gap", centre: 0, explains: "Learner minus engine, in nats. It is near zero if they agree." },
-  ratio: { title: "ratio", centre: 1, explains: "Probability in the last update of the token over that before." },
-  entropy: { title: "entropy", centre: null, explains: "Of the distribution over the next token, in nats." },
+  ratio: { title: "ratio", centre: 1, explains: "Probability in the last update over that before." },
+  entropy: { title: "entropy", centre: null, explains: "Of the distribution that was sampled, in nats." },
   reference_logprob: { title: "reference log-probability", centre: null, explains: "Of the reference model, in nats." },
   value: { title: "value", centre: 0, explains: "What the critic expects." },
-  mask: { title: "mask", centre: null, explains: "1 for a token that the policy wrote, 0 for all others." },
+  mask: { title: "mask", centre: null, explains: "1 for what the policy wrote, 0 for all others." },
 }));
 
-/** The number of tokens that "n" and "p" visit. */
-const EXTREMES = 20;
+/** A token stands out if its distance from the neutral value is at or beyond this quantile and at least this share of
+ *  the maximum. The second share limits their number where many are equal. */
+const QUANTILE = 0.95;
+const OF_MAXIMUM = 0.5;
+const OF_TOKENS = 0.1;
 /** Share of the values inside of the scale: one outlier must not hide all other differences. */
 const INSIDE = 0.99;
 
@@ -63,12 +66,34 @@ export function scaleOf(tokens: SegmentTokens, name: string): Scale {
   return { ...kind, values, low: centre - limit, high: centre + limit, color, strength };
 }
 
-/** Positions of the tokens that stand out most, in their order. */
+/** Positions of the tokens that stand out, in their order; at least one if there are values. */
 export function extremesOf(scale: Scale): number[] {
   const places = scale.values.flatMap((value, position) => (value === null ? [] : [position]));
   const strength = (position: number) => scale.strength(scale.values[position] ?? 0);
-  places.sort((one, other) => strength(other) - strength(one));
-  return places.slice(0, EXTREMES).sort((one, other) => one - other);
+  const sorted = Float64Array.from(places, strength).sort();
+  const least = Math.max(quantile(sorted, QUANTILE), OF_MAXIMUM * (sorted.at(-1) ?? 0));
+  return places
+    .filter((position) => strength(position) >= least)
+    .sort((one, other) => strength(other) - strength(one))
+    .slice(0, Math.max(1, Math.floor(OF_TOKENS * places.length)))
+    .sort((one, other) => one - other);
+}
+
+/** The tokens with the highest and the lowest value, where that end of the scale has a colour. */
+export function endsOf(scale: Scale): { name: "highest" | "lowest"; position: number }[] {
+  let [highest, lowest] = [-1, -1];
+  const at = (position: number) => scale.values[position] ?? null;
+  scale.values.forEach((value, position) => {
+    if (value === null) return;
+    if (highest < 0 || value > at(highest)!) highest = position;
+    if (lowest < 0 || value < at(lowest)!) lowest = position;
+  });
+  if (highest < 0 || at(highest) === at(lowest)) return [];
+  const neutral = scale.centre ?? 0;
+  return [
+    ...(scale.high > neutral ? [{ name: "highest" as const, position: highest }] : []),
+    ...(scale.low < neutral ? [{ name: "lowest" as const, position: lowest }] : []),
+  ];
 }
 
 function quantile(sorted: Float64Array, share: number): number {

@@ -3,8 +3,8 @@ import type { ComponentChildren } from "preact";
 import { link } from "../address";
 import { isReport, type Num, type Reward, type Row, type Trajectory } from "../api";
 import { count, number, printable } from "../format";
-import { Panel, Pill } from "../ui";
-import { fateOf, stalenessOf } from "./fate";
+import { Panel } from "../ui";
+import { FatePill, stalenessOf } from "./fate";
 import { rewardText } from "./messages";
 import { LongText } from "./text";
 
@@ -25,7 +25,6 @@ export function FactList({ facts }: { facts: Fact[] }) {
 
 export function FactsPanel({ run, trajectory }: { run: string; trajectory: Trajectory }) {
   const { row } = trajectory;
-  const fate = fateOf(row);
   const facts: Fact[] = [
     ["reward", <strong>{rewardText(row.reward)}</strong>],
     ["stop", printable(row.stop)],
@@ -33,7 +32,7 @@ export function FactsPanel({ run, trajectory }: { run: string; trajectory: Traje
   ];
   if (row.environment) facts.push(["environment", printable(row.environment)]);
   if (row.mean !== undefined) facts.push(["group mean", `${number(row.mean)} ± ${number(row.spread)}`]);
-  if (fate) facts.push(["group", <Pill kind={fate.kind}>{fate.text}</Pill>]);
+  if (row.fate || row.trained_step !== undefined) facts.push(["group", <FatePill row={row} />]);
   if (row.excluded) facts.push(["excluded", "algorithm.filter.exclude leaves it out"]);
   if (row.staleness !== undefined) facts.push(["staleness", stalenessOf(row)]);
   if (row.versions) facts.push(["policy version", versionsOf(row.versions)]);

@@ -70,12 +70,13 @@ function Shown({ place, group, trajectory }: { place: Place; group: Group; traje
   );
 }
 
-/** The choices in the address, such as the colour, stay the same. */
+/** The choices in the address, such as the colour, stay the same; the token is one of this sibling. */
 function Siblings({ place, group }: { place: Place; group: Group }) {
   const { query } = useAddress();
   const { run, purpose, step } = place;
   const rows = group.trajectories.map((one) => one.row);
-  const href = (sibling: number, of = place.group) => link(["run", run, purpose, step, of, sibling], query);
+  const href = (sibling: number, of = place.group) =>
+    link(["run", run, purpose, step, of, sibling], { ...query, token: undefined });
   const at = rows.findIndex((row) => row.sibling === place.sibling);
   const previous = rows[at - 1] ? href(rows[at - 1]!.sibling) : group.previous === null ? "" : href(0, group.previous);
   const next = rows[at + 1] ? href(rows[at + 1]!.sibling) : group.next === null ? "" : href(0, group.next);

@@ -143,7 +143,14 @@ export function MessageBox({ run, message, label, results, marks = [], marking, 
       {message.parts.map((part, piece) =>
         "text" in part ? (
           (part.text || at(piece) >= 0) && (
-            <LongText text={part.text} rich={isAnswer} marked={at(piece)} chunk={chunk} key={piece} />
+            <LongText
+              text={part.text}
+              rich={isAnswer}
+              followed={piece < message.parts.length - 1 || message.calls.length > 0}
+              marked={at(piece)}
+              chunk={chunk}
+              key={piece}
+            />
           )
         ) : (
           <Fragment key={piece}>

@@ -1,24 +1,31 @@
 // An episode of a control environment: a film of its pictures, and curves of its numbers, with one cursor.
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import { mediaUrl, type Segment, type Series } from "../api";
-import { printable } from "../format";
+import { count, printable } from "../format";
 import { useKeys } from "../keyboard";
-import { Curves } from "./curves";
+import { Curves, rangesOf } from "./curves";
 
 const FRAMES_PER_SECOND = 10;
 
 export function Robot({ run, segment }: { run: string; segment: Segment }) {
   const [cursor, setCursor] = useState(0);
-  const size = decisionsOf(segment);
+  const size = statesOf(segment);
   const place = Math.min(cursor, size - 1);
+  const ranges = useMemo(() => rangesOf(curvesOf(segment)), [segment]);
   // The film plays without gaps if the browser has its pictures before.
   useEffect(() => {
     for (const frame of segment.series.flatMap((one) => one.frames)) new Image().src = mediaUrl(run, frame);
   }, [run, segment]);
   return (
     <div class="robot">
-      <Player size={size} place={place} canPlay={hasFilm(segment)} onMove={setCursor} />
-      <Episode run={run} segment={segment} place={place} onMove={setCursor} />
+      <Player
+        size={size}
+        decisions={decisionsOf(segment)}
+        place={place}
+        canPlay={hasFilm(segment)}
+        onMove={setCursor}
+      />
+      <Episode run={run} segment={segment} ranges={ranges} place={place} size={size} onMove={setCursor} />
     </div>
   );
 }
@@ -26,15 +33,18 @@ export function Robot({ run, segment }: { run: string; segment: Segment }) {
 interface EpisodeProps {
   run: string;
   segment: Segment;
+  ranges: ReturnType<typeof rangesOf>;
   /** The decision that is shown. */
   place: number;
+  /** States of the longest episode beside it. */
+  size: number;
   onMove: (place: number) => void;
 }
 
-export function Episode({ run, segment, place, onMove }: EpisodeProps) {
+export function Episode({ run, segment, ranges, place: wanted, size, onMove }: EpisodeProps) {
   const films = segment.series.filter((one) => one.frames.length);
-  const numbers = segment.series.filter((one) => one.values.length);
-  const curves = [...numbers.map((one) => chosenOnly(one, segment)), ...rewardsOf(segment)];
+  const curves = useMemo(() => curvesOf(segment), [segment]);
+  const place = Math.min(wanted, statesOf(segment) - 1);
   return (
     <>
       {films.length > 0 && (
@@ -44,19 +54,27 @@ export function Episode({ run, segment, place, onMove }: EpisodeProps) {
           ))}
         </div>
       )}
-      <Curves series={curves} place={place} size={decisionsOf(segment)} onMove={onMove} />
+      <Curves series={curves} ranges={ranges} place={place} size={size} onMove={onMove} />
     </>
   );
+}
+
+export function curvesOf(segment: Segment): Series[] {
+  const numbers = segment.series.filter((one) => one.values.length);
+  return [...numbers.map((one) => chosenOnly(one, segment)), ...rewardsOf(segment)];
 }
 
 /** An episode that was cut short has one more row: the state in which it was left, without an action. */
 function chosenOnly(series: Series, segment: Segment): Series {
   if (series.name.startsWith("observation")) return series;
-  const decisions = segment.turns.filter((turn) => turn.kind === "policy").length;
-  return { ...series, values: series.values.slice(0, decisions) };
+  return { ...series, values: series.values.slice(0, decisionsOf(segment)) };
 }
 
 export function decisionsOf(segment: Segment): number {
+  return segment.turns.filter((turn) => turn.kind === "policy").length;
+}
+
+export function statesOf(segment: Segment): number {
   return Math.max(1, ...segment.series.map((one) => one.frames.length || one.values.length));
 }
 
@@ -93,13 +111,15 @@ function Film({ run, film, place }: { run: string; film: Series; place: number }
 }
 
 interface PlayerProps {
+  /** States that can be shown. */
   size: number;
+  decisions: number;
   place: number;
   canPlay: boolean;
   onMove: (place: number) => void;
 }
 
-export function Player({ size, place, canPlay, onMove }: PlayerProps) {
+export function Player({ size, decisions, place, canPlay, onMove }: PlayerProps) {
   const [playing, setPlaying] = useState(false);
   useEffect(() => {
     if (!playing) return;
@@ -131,7 +151,7 @@ export function Player({ size, place, canPlay, onMove }: PlayerProps) {
         onInput={(event) => onMove(event.currentTarget.valueAsNumber)}
       />
       <output>
-        decision {place} of {size - 1}
+        {place < decisions ? `decision ${place}` : "final state"} · {count(decisions, "decision")}
       </output>
     </div>
   );

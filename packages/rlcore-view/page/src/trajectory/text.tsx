@@ -16,16 +16,20 @@ interface TextProps {
   text: string;
   /** Whether reasoning and code are set apart. */
   rich?: boolean;
+  /** Whether more of the message follows, such as a call of a tool. */
+  followed?: boolean;
   /** The offset of a character to mark. */
   marked?: number;
   /** Characters that are shown at once. */
   chunk?: number;
 }
 
-export function LongText({ text, rich, marked = -1, chunk = CHUNK }: TextProps) {
+export function LongText({ text, rich, followed = false, marked = -1, chunk = CHUNK }: TextProps) {
   const [shown, setShown] = useState(Math.max(chunk, Math.ceil((marked + 1) / chunk) * chunk));
   const part = text.length > shown ? text.slice(0, shown) : text;
-  const blocks: Block[] = rich ? blocksOf(part) : [{ kind: "text", text: part, start: 0 }];
+  const blocks: Block[] = rich
+    ? blocksOf(part, followed || text.length > shown)
+    : [{ kind: "text", text: part, start: 0 }];
   // The white space around a block is not shown; a mark in it moves to the next character that is.
   const isBefore = (block: Block) => marked < block.start + block.text.length;
   const holder = marked < 0 ? undefined : (blocks.find(isBefore) ?? blocks.at(-1));
@@ -78,10 +82,10 @@ export function Marked({ text, at = -1 }: { text: string; at?: number }) {
   );
 }
 
-// Reasoning, and a fence of code with its language. What is not closed extends to the end of the text.
-const SPECIAL = /<think>([\s\S]*?)(?:<\/think>|(?![\s\S]))|^[ \t]*```[^\n`]*\n([\s\S]*?)(?:^[ \t]*```[ \t]*$|(?![\s\S]))/gm;
+// Reasoning with its tags, and a fence of code with its language. What is not closed extends to the end of the text.
+const SPECIAL = /(<think>[\s\S]*?(?:<\/think>|(?![\s\S])))|^[ \t]*```[^\n`]*\n([\s\S]*?)(?:^[ \t]*```[ \t]*$|(?![\s\S]))/gm;
 
-function blocksOf(text: string): Block[] {
+function blocksOf(text: string, isFollowed: boolean): Block[] {
   const blocks: Block[] = [];
   let end = 0;
   const add = (kind: Block["kind"], start: number, stop: number) => {
@@ -92,17 +96,20 @@ function blocksOf(text: string): Block[] {
   // Some chat templates begin the reasoning in the prompt, so the answer only has its end.
   const closed = text.indexOf("</think>");
   if (closed >= 0 && !text.slice(0, closed).includes("<think>")) {
-    add("think", 0, closed);
     end = closed + "</think>".length;
+    add("think", 0, end);
   }
   SPECIAL.lastIndex = end;
   for (let found = SPECIAL.exec(text); found; found = SPECIAL.exec(text)) {
     const inside = found[1] ?? found[2] ?? "";
     add("text", end, found.index);
-    const start = found.index + found[0].indexOf(inside, found[1] === undefined ? found[0].indexOf("\n") + 1 : 7);
+    const start = found.index + (found[1] === undefined ? found[0].indexOf("\n") + 1 : 0);
     add(found[1] === undefined ? "code" : "think", start, start + inside.length);
     end = found.index + found[0].length;
   }
   add("text", end, text.length);
+  // A policy may write its answer inside of the tags, so reasoning is told from an answer only where one follows.
+  const last = blocks.at(-1);
+  if (last?.kind === "think" && !isFollowed) last.kind = "text";
   return blocks.length ? blocks : [{ kind: "text", text, start: 0 }];
 }

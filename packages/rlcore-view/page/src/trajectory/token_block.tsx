@@ -18,7 +18,7 @@ export function TokenBlock({ tokens, isControl, scale, start }: BlockProps) {
   const spans = [];
   for (let position = start; position < end; position++) {
     const color = scale.color(scale.values[position] ?? null);
-    const { text, kind } = isControl ? { text: String(position), kind: "bare" } : shownText(tokens, position);
+    const { text, kind } = isControl ? decision(tokens, position) : shownText(tokens, position);
     spans.push(
       <span
         class={`token ${tokens.trained[position] ? "trained" : "given"} ${kind}`}
@@ -33,11 +33,16 @@ export function TokenBlock({ tokens, isControl, scale, start }: BlockProps) {
   return <div class="token-block">{spans}</div>;
 }
 
+/** An episode that was cut short ends with a state without a decision. */
+function decision(tokens: SegmentTokens, position: number): { text: string; kind: string } {
+  return { text: tokens.trained[position] ? String(position) : "final state", kind: "bare" };
+}
+
 /** Such as "<|im_end|>", "</s>" and "[PAD]". */
 const SPECIAL = /^(?:<[^<>\s]{1,60}>|\[[A-Z_]{2,20}\])$/;
 
 /** A special token that repeats, such as that of the patches of a picture, is written once. */
-function shownText(tokens: SegmentTokens, position: number): { text: string; kind: string } {
+export function shownText(tokens: SegmentTokens, position: number): { text: string; kind: string } {
   const text = tokens.texts[position] ?? "";
   if (!text) return { text: String(tokens.ids[position]), kind: "bare" };
   if (SPECIAL.test(text) && text === tokens.texts[position - 1]) return { text: "·", kind: "repeated" };

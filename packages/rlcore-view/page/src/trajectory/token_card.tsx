@@ -1,4 +1,5 @@
 // All values of one token, beside it.
+import { useEffect, useState } from "preact/hooks";
 import type { SegmentTokens } from "../api";
 import { number, printable } from "../format";
 import { columnNames, titleOf } from "./columns";
@@ -13,11 +14,21 @@ interface CardProps {
   position: number;
   anchor: HTMLElement | null | undefined;
   column: string;
+  isControl: boolean;
 }
 
-export function TokenCard({ tokens, position, anchor, column }: CardProps) {
+export function TokenCard({ tokens, position, anchor, column, isControl }: CardProps) {
+  const [, setScrolled] = useState(0);
+  useEffect(() => {
+    const follow = (event: Event) => setScrolled(event.timeStamp);
+    // The page and the box of the tokens scroll; such events do not bubble.
+    addEventListener("scroll", follow, true);
+    return () => removeEventListener("scroll", follow, true);
+  }, []);
   // The first of its boxes: a token that ends with a line break has another one in the next line.
-  const rectangle = anchor?.getClientRects()[0];
+  const found = anchor?.getClientRects()[0];
+  const box = anchor?.closest(".tokens")?.getBoundingClientRect();
+  const rectangle = found && box && found.bottom > box.top && found.top < box.bottom ? found : undefined;
   const below = !rectangle || rectangle.bottom + HEIGHT < innerHeight;
   const place = rectangle && {
     left: `${Math.max(8, Math.min(rectangle.left, innerWidth - WIDTH - 16))}px`,
@@ -27,11 +38,15 @@ export function TokenCard({ tokens, position, anchor, column }: CardProps) {
     <div class="token-card" role="status" hidden={!rectangle} style={{ width: `${WIDTH}px`, ...place }}>
       {rectangle && (
         <>
-          <code class="quoted">{printable(JSON.stringify(tokens.texts[position] ?? ""))}</code>
+          {!isControl && <code class="quoted">{printable(JSON.stringify(tokens.texts[position] ?? ""))}</code>}
           <dl>
-            <Line name="position" value={position.toLocaleString("en")} />
-            <Line name="id" value={String(tokens.ids[position])} />
-            <Line name="written by the policy" value={tokens.trained[position] ? "yes" : "no"} />
+            <Line name={isControl ? "decision" : "position"} value={position.toLocaleString("en")} />
+            {!isControl && (
+              <>
+                <Line name="id" value={String(tokens.ids[position])} />
+                <Line name="written by the policy" value={tokens.trained[position] ? "yes" : "no"} />
+              </>
+            )}
             {columnNames(tokens)
               .filter((name) => name !== "mask")
               .map((name) => (
