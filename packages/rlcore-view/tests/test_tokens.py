@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import pytest
 from byte_level import byte_level_tokenizer
 from hypothesis import given
 from hypothesis import strategies as some
+from rlcore.cli.data.decoding import loaded
 from rlcore_view.tokens import texts_of
 from tokenizers import Tokenizer, decoders, models
 
@@ -21,34 +23,44 @@ PIECES = Tokenizer(models.BPE(vocab={"▁a": 0, "▁": 1, "b": 2, "你": 3, "</s
 PIECES.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
 
 
-def decoder(tokenizer: Tokenizer) -> Callable[[list[int]], str]:
-    return lambda ids: str(tokenizer.decode(ids, skip_special_tokens=False))
+def text_of(tokenizer: Tokenizer, ids: list[int]) -> str:
+    return str(tokenizer.decode(ids, skip_special_tokens=False))
+
+
+def texts(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
+    return texts_of(ids, lambda windows: [text_of(tokenizer, window) for window in windows])
 
 
 @given(some.lists(some.integers(0, BYTES.get_vocab_size() - 1), max_size=60))
 def test_texts_of_any_bytes_are_the_decoded_text(ids: list[int]) -> None:
-    decode = decoder(BYTES)
-    texts = list(texts_of(ids, decode))
-    assert (len(texts), "".join(texts)) == (len(ids), decode(ids))
+    found = texts(BYTES, ids)
+    assert (len(found), "".join(found)) == (len(ids), text_of(BYTES, ids))
 
 
 @given(some.lists(some.integers(0, 4), max_size=40))
 def test_texts_of_pieces_with_spaces_are_the_decoded_text(ids: list[int]) -> None:
-    decode = decoder(PIECES)
-    assert "".join(texts_of(ids, decode)) == decode(ids)
+    found = texts(PIECES, ids)
+    assert (len(found), "".join(found)) == (len(ids), text_of(PIECES, ids))
 
 
 def test_last_token_of_a_character_has_its_text() -> None:
     ids = [BYTES.token_to_id(token) for token in ("ð", "Ł", "ĺ", "Ģ", "t")]
-    texts = list(texts_of(ids, decoder(BYTES)))
-    assert (texts[:2], "".join(texts), texts[-1]) == (["", ""], decoder(BYTES)(ids), "t")
+    found = texts(BYTES, ids)
+    assert (found[:2], "".join(found), found[-1]) == (["", ""], text_of(BYTES, ids), "t")
 
 
-def test_long_texts_take_linear_time() -> None:
+def test_tokens_that_cannot_be_decoded_have_no_texts() -> None:
+    assert texts_of([1, 2, 3], lambda windows: []) == []
+
+
+def test_long_texts_take_linear_time(tmp_path: Path) -> None:
+    BYTES.save(str(tmp_path / "tokenizer.json"))
+    decoding = loaded(tmp_path / "tokenizer.json")
+    assert decoding is not None
     ids = [BYTES.token_to_id("ð")] * 32_768  # no token completes a character
-    begin = time.process_time()
-    assert len(list(texts_of(ids, decoder(BYTES)))) == len(ids)
-    assert time.process_time() - begin < 10  # a second on an idle machine; quadratic time is minutes
+    begin = time.monotonic()
+    assert "".join(texts_of(ids, decoding.texts)) == text_of(BYTES, ids)
+    assert time.monotonic() - begin < 10  # a second on an idle machine; quadratic time is minutes
 
 
 def test_values_belong_to_trained_tokens(ask: Ask) -> None:
@@ -104,3 +116,11 @@ def test_damaged_values_are_only_missing(run: Path, ask: Ask, write_values: Call
 def test_damaged_tokenizer_costs_only_the_texts(run: Path, ask: Ask) -> None:
     (run / "model" / "tokenizer.json").write_text("{", encoding="utf-8")
     assert ask("runs/first/train/1/0/1/tokens")["segments"][0]["texts"] == []
+
+
+def test_hostile_tokenizer_costs_only_the_texts(run: Path, ask: Ask) -> None:
+    model = {"type": "BPE", "vocab": {"a": 0, "é": 1}, "merges": ["a é"], "continuing_subword_prefix": "x"}
+    (run / "model" / "tokenizer.json").write_text(json.dumps({"model": model}), encoding="utf-8")
+    (segment,) = ask("runs/first/train/1/0/1/tokens")["segments"]
+    assert segment["texts"] == []
+    assert segment["columns"]["advantage"][-1] == 1.5

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rlcore.cli.data.decoding import Decode, decoder_of
+from rlcore.cli.data.decoding import Decoding, loaded
 from rlcore.errors import DataError
 from rlcore.json_files import open_regular, parse_json
 from rlcore.runs.evidence import LARGEST_HEADER, SEQUENCE, ratio
@@ -26,8 +26,12 @@ WINDOW = 12
 """Tokens that are decoded together at most. The texts of the first ones are known already."""
 DTYPES = {"F16": "e", "F32": "f", "I32": "i"}
 """Types of the columns in the format safetensors, with their codes in the module ``struct``."""
+MOST_SEQUENCES = 1_000_000
+"""Limit of the sequences of a step."""
 Value = TypeVar("Value")
 Columns = dict[str, list[float]]
+DecodeAll = Callable[[list[list[int]]], list[str]]
+"""Returns the text of each list of token ids, or no texts."""
 
 
 def tokens_data(stored: Stored, found: StoredGroup, sibling: int) -> dict[str, Any]:
@@ -44,13 +48,13 @@ def tokens_data(stored: Stored, found: StoredGroup, sibling: int) -> dict[str, A
             missing = "" if values else _not_among(path, row)
     except DataError as error:
         missing = error.line
-    decode = decoder(stored)
+    decoding = _decoding(stored)
     segments = []
     for place, segment in enumerate(one.segments):
         columns = values.get(place, {})
         if any(len(column) != segment.sampled_tokens for column in columns.values()):
             missing, columns = "The stored values belong to other rollouts.", {}
-        segments.append(_segment(segment, columns, decode))
+        segments.append(_segment(segment, columns, decoding))
     return {"segments": segments, "missing": missing}
 
 
@@ -77,7 +81,7 @@ def _not_among(path: Path, row: Row) -> str:
     return "No values of this trajectory are stored."
 
 
-def _segment(segment: Segment, values: Mapping[str, list[float]], decode: Decode | None) -> dict[str, Any]:
+def _segment(segment: Segment, values: Mapping[str, list[float]], decoding: Decoding | None) -> dict[str, Any]:
     ids, trained = segment.token_ids.tolist(), [bool(mask) for mask in segment.loss_mask]
     engine = [value for value, mask in zip(segment.logprobs, trained, strict=True) if mask]
     columns = {"engine_logprob": engine, **{name: one for name, one in values.items() if name != "log_ratio"}}
@@ -88,7 +92,7 @@ def _segment(segment: Segment, values: Mapping[str, list[float]], decode: Decode
     is_control = bool(segment.arrays)
     return {
         "ids": ids,
-        "texts": list(texts_of(ids, decode)) if decode is not None and not is_control else [],
+        "texts": texts_of(ids, decoding.texts) if decoding is not None and not is_control else [],
         "trained": trained,
         "columns": {name: list(_spread(column, trained)) for name, column in columns.items()},
     }
@@ -102,21 +106,38 @@ def _spread(values: Iterable[float], trained: Iterable[bool]) -> Iterator[float 
         yield float(f"{value:.7g}") if value is not None else None
 
 
-def texts_of(ids: list[int], decode: Callable[[list[int]], str]) -> Iterator[str]:
-    """The text of each token. Together they are the decoded text.
+def texts_of(ids: list[int], decode: DecodeAll) -> list[str]:
+    """The text of each token; no texts if they cannot be decoded. Together they are the decoded text.
 
-    A window of tokens is decoded with and without the next one, so the time is linear. The last characters of a window
-    that are not known are held back until further tokens complete them.
+    The last characters of a window that are not known are held back until further tokens complete them.
     """
-    start, known = 0, 0
-    for end in range(1, len(ids) + 1):
+    places = list(_windows(len(ids)))
+    decoded = decode([ids[start:end] for start, end in places])
+    if not decoded:
+        return []
+    texts: list[str] = []
+    known = 0
+    for (_, end), window in zip(places, decoded, strict=True):
+        settled = window if end == len(ids) else _settled(window)
+        if end == len(texts):
+            known = len(settled)
+        else:
+            texts.append(settled[known:])
+            known = max(known, len(settled))
+    return texts
+
+
+def _windows(count: int) -> Iterator[tuple[int, int]]:
+    """The windows that are decoded: one that ends with each token, so that the time is linear.
+
+    Before a window starts at another token, the tokens that are known are decoded from there.
+    """
+    start = 0
+    for end in range(1, count + 1):
         if end - start > WINDOW:
             start = end - 1 - WINDOW // 2
-            known = len(_settled(decode(ids[start : end - 1])))
-        decoded = decode(ids[start:end])
-        settled = decoded if end == len(ids) else _settled(decoded)
-        yield settled[known:]
-        known = max(known, len(settled))
+            yield start, end - 1
+        yield start, end
 
 
 def _settled(decoded: str) -> str:
@@ -126,10 +147,10 @@ def _settled(decoded: str) -> str:
     return decoded
 
 
-def decoder(stored: Stored) -> Decode | None:
-    """The decoder of a run; None if its tokenizer is not here."""
+def _decoding(stored: Stored) -> Decoding | None:
+    """The tokenizer of a run; None if it is not here, or cannot be loaded."""
     file = stored.tokenizer
-    return _DECODERS.get(file, [file], lambda: decoder_of(stored.run / "rollouts" / "any")) if file else None
+    return _DECODINGS.get(file, [file], lambda: loaded(file)) if file else None
 
 
 class _Header:
@@ -150,6 +171,8 @@ class _Header:
             for code, start, count in self._columns.values():
                 if start < 0 or count < 0 or start + count * struct.calcsize(code) > size:
                     raise ValueError("a column that ends after the file")
+            if any(self._columns[name][2] > MOST_SEQUENCES for name in SEQUENCE):
+                raise ValueError(f"more than {MOST_SEQUENCES:,} sequences")
             rows = list(zip(*(self.read(file, name) for name in SEQUENCE), strict=True))
         self.places: dict[tuple[int, ...], list[tuple[int, int, int]]] = {}
         end = 0
@@ -193,11 +216,11 @@ def _values_of(path: Path, place: tuple[int, int, int]) -> dict[int, Columns]:
 def _read(path: Path, read: Callable[[], Value]) -> Value:
     try:
         return read()
-    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, struct.error) as error:
+    except (OSError, ValueError, OverflowError, KeyError, TypeError, IndexError, AttributeError, struct.error) as error:
         raise DataError(f"cannot read {path}", found=str(error), fix="restore the file, or remove it") from None
 
 
 _HEADERS: Recent[_Header] = Recent(2)
-_DECODERS: Recent[Decode | None] = Recent(1)
+_DECODINGS: Recent[Decoding | None] = Recent(1)
 
 __all__ = ["texts_of", "tokens_data"]
