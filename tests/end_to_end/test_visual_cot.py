@@ -144,7 +144,7 @@ def test_photos_go_through_every_stage(photos: Path, rlcore: Callable[..., str])
     )
     assert "Saved 5 evaluation samples" in output
     run = only(photos / "logs", "*_GRPO")
-    assert {path.name for path in run.iterdir()} >= {"backup", "ckpt", "result", "tensorboard", "output.log", "sheets"}
+    assert {path.name for path in run.iterdir()} >= {"backup", "ckpt", "result", "tensorboard", "output.log"}
     rlcore("eval", "-c", "configs/eval/eval.yaml", "model.path=qwen/qwen-merged-sft", *SMALL[:2])
     rows = read(only(photos / "logs", "*_Evaluator/result/eval_samples_Evaluator.json"))
     assert [row["gt_answer"] for row in rows] == ["No", "Green", "Right", "Chair", "Yes"]

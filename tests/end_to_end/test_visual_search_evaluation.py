@@ -1,4 +1,4 @@
-"""``rlcore eval`` of visual search with a scripted endpoint and a real sandbox: results, table and sheet."""
+"""``rlcore eval`` of visual search with a scripted endpoint and a real sandbox: results, table and rollouts."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import pytest
 from chat_server import Endpoint, Reply, reply
 from rl_plugin_visual_search.grammar import answer_turn, code_turn
 from rlcore.cli import main
+from rlcore_view.library import Library
+from rlcore_view.routes import answer
 from solid_pictures import picture
 
 CONFIG = """
@@ -59,6 +61,12 @@ def endpoint() -> Iterator[Endpoint]:
     server.close()
 
 
+def turns_of(groups: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The turns that the page shows."""
+    trajectories = (one for group in groups for one in group["trajectories"])
+    return (turn for one in trajectories for segment in one["segments"] for turn in segment["turns"])
+
+
 @pytest.mark.long
 def test_evaluation_reports_types_tools_and_turns(
     endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -102,8 +110,8 @@ def test_evaluation_reports_types_tools_and_turns(
     assert (first["turns"], first["calls"], first["errors"], first["pictures"], first["stop"]) == (3, 2, 1, 1, "done")
     assert first["reward"] == pytest.approx(1.1)
     assert len({each["expected"][0] for each in results["episodes"]}) > 1
-    page = (folder / "sheet.html").read_text()
-    assert "avg@2 of 4 questions" in page
-    assert page.count('<pre class="code">') == 12
-    assert "NameError" in page
-    assert "ran, 1 picture" in page
+    groups = [answer(Library([folder]), f"runs/{folder.name}/evaluation/0/{number}", {}) for number in range(4)]
+    notes = [turn["note"] for turn in turns_of(groups) if turn["note"] is not None]
+    assert len(notes) == 6 * 3 + 2
+    assert sum(note["lines"][0] == ["code", "ran, 1 picture"] for note in notes) == 6
+    assert sum("NameError" in note["lines"][0][1] for note in notes) == 6

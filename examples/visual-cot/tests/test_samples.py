@@ -14,6 +14,7 @@ from rl_plugin_visual_cot.prompts import answered
 from rl_plugin_visual_cot.samples import lines_of, numbers_of, samples_of
 from rlcore import Boundary, Failure, Group, Stop, Task
 from rlcore.runs.directory import Asked, RunDirectory
+from rlcore.runs.records import read_groups
 from rlcore.session.session import RunSession
 from rlcore.testing import make_trajectory
 from rlcore.types import media_hash
@@ -111,9 +112,9 @@ def test_evaluations_outside_of_training_get_a_run_directory(
         assert [row["image_id"] for row in rows] == [task.fields["image_id"] for task in TASKS]
         assert all(list(row) == FIELDS for row in rows)
         assert [row["is_correct"] for row in rows] == [True] * 4 + [False] * 2 + [None]
-        page = (folder / "result" / "eval_samples_Evaluator.html").read_text(encoding="utf-8")
-        assert "&lt;script&gt;" in page
-        assert page.count("<img") >= 6
+        stored = list(read_groups(folder / "result" / "eval_samples_Evaluator.jsonl.gz"))
+        assert [group.task.id for group in stored] == [group.task.id for group in groups()]
+        assert all(one.images for group in stored for one in group.trajectories)
         log = (folder / "output.log").read_text(encoding="utf-8").splitlines()
         assert [line.split(", ", 3)[1:] for line in log if "Evaluation accuracy" in line] == [
             ["Evaluator", "INFO: Evaluation accuracy: 0.6667"]

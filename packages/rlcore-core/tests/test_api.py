@@ -209,8 +209,6 @@ def test_evaluation_of_a_run_a_path_and_a_plugin() -> None:
     assert Path(of_run.model).resolve() == (run.path / "checkpoints" / "000001" / "model").resolve()
     assert [trajectory.reward for trajectory in of_run.trajectories] == [0.0, 1.0]
     assert next(of_run.trajectories.rows())["purpose"] == "evaluation"
-    of_run.write_sheet("page.html")
-    assert "Evaluation of toy/default" in Path("page.html").read_text(encoding="utf-8")
     for policy in ("runs/it", Path("runs/it"), run.best_checkpoint):
         assert rlcore.evaluate(policy).accuracy == 0.5
     assert rlcore.evaluate("toy", model=run.best_checkpoint / "model", split="train").accuracy == 0.5  # type: ignore[operator]

@@ -121,6 +121,8 @@ def test_resume_truncates_metrics_and_sets_later_checkpoints_aside(toy: Any) -> 
     directory = RunDirectory.create(resolved("name=mine"), Asked())
     for step in (10, 20, 30):
         (directory.checkpoints / f"{step:06d}" / "model").mkdir(parents=True)
+    (directory.path / "sheets").mkdir()  # of an earlier version
+    (directory.path / "sheets" / "evaluation-000020.html").touch()
     lines = [json.dumps({"step": step, "reward/mean": 0.1}) for step in (5, 10, 15, 20, 25)]
     directory.metrics.write_text("\n".join(lines) + '\n{"step": 26, "rew')
     run, checkpoint = checkpoint_to_resume(Path("runs/mine/checkpoints/000010"))

@@ -17,7 +17,7 @@ from pictured_groups import groups
 from PIL import Image
 from rlcore import redaction
 from rlcore.errors import NotInstalledError
-from rlcore.images import contact_sheet, image_size
+from rlcore.images import image_size, side_by_side
 from rlcore.plugins.loading import load_attribute, pip_line
 from rlcore.runs.records import write_groups
 from rlcore.testing import make_trajectory
@@ -204,10 +204,10 @@ def test_tensorboard_files_contain_pictures_and_tables_of_samples(tmp_path: Path
 
 def test_pictures_of_a_table_leave_out_damaged_images() -> None:
     picture = groups(1)[0].task.images[0]
-    assert contact_sheet([b"damaged"]) is None
-    sheet = contact_sheet([b"damaged", picture, picture], most=3)
-    assert sheet is not None
-    assert image_size(sheet) == (112 + 4 + 112, 112)
+    assert side_by_side([b"damaged"]) is None
+    row = side_by_side([b"damaged", picture, picture], most=3)
+    assert row is not None
+    assert image_size(row) == (112 + 4 + 112, 112)
 
 
 def test_runs_of_one_name_have_different_ids_which_a_resume_keeps(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Evaluation: answers of groups, metrics of each kind of memory with intervals, and the notes of a sheet."""
+"""Evaluation: answers of groups, metrics of each kind of memory with intervals, and the notes on turns."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 from gui_episodes import CLICK, HOME, TOY, TYPE, episode, said
-from rlcore.report import Facts, TurnNote, sheet
+from rlcore.report import TurnNote
 from rlcore.testing import make_trajectory
 from rlcore.types import Boundary, Failure, Group, Stop, Task, Trajectory
-from rlcore_gui.evaluation import Results, answered, facts_of, lines_of, metrics_of, results_of
+from rlcore_gui.evaluation import Results, answered, lines_of, metrics_of, results_of
 from rlcore_gui.notes import turn_notes
 from rlcore_gui.tasks import GuiTask, Memory, Shown, episode_task, step_task
 
@@ -161,7 +161,7 @@ def test_notes_shorten_prompts_to_the_task_and_the_memory() -> None:
     assert first is not None
     assert first.asked == "Task: Open the settings\nHistory summary: none"
     assert second is not None
-    assert second.answer == "HOME"
+    assert second.lines[1] == ("given", "HOME")
 
 
 def test_notes_tell_an_official_match_from_a_strict_one() -> None:
@@ -171,24 +171,3 @@ def test_notes_tell_an_official_match_from_a_strict_one() -> None:
     first, second, third = (note.lines[2:] for note in found if note is not None)
     assert first == second == (("match", "official, but not strict"),)
     assert third == ()
-
-
-def test_header_of_a_sheet_keeps_the_memories_apart() -> None:
-    groups = [whole(EPISODE, said(HOME), said(HOME), said(HOME)), single(EPISODE[0], said(CLICK))]
-    rows = dict(facts_of(TOY, each) for each in results(*groups))
-    (oracle, own) = sorted(rows, key=lambda name: "own" in name)
-    assert "1 step of 1 episode" in oracle
-    assert "3 steps of 1 episode" in own
-    assert rows[oracle].startswith("action 1.000 (0.207 to 1.000)")
-    assert rows[own].startswith("action 0.333 (")
-
-
-def test_sheet_shows_each_screenshot_with_its_own_taps() -> None:
-    taps = [replace(CLICK, position=(0.1 * number, 0.5)) for number in (1, 2)]
-    group = whole(episode(*taps), said(CLICK), said(taps[1]))
-    page = sheet([group], Facts(title="t"), lambda task, trajectory: notes(group))
-    drawings = page.split('<svg class="marks"')[1:]
-    assert ["CLICK at 0.100, 0.500" in one for one in drawings] == [True, False]
-    assert ["CLICK at 0.200, 0.500" in one for one in drawings] == [False, True]
-    assert 'class="turn wrong"' in page
-    assert 'class="turn right"' in page

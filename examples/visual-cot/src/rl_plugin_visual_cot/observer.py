@@ -15,7 +15,8 @@ from rlcore import Group
 from rlcore.atomic_files import write_whole
 from rlcore.console.escaping import printable
 from rlcore.redaction import mask_arguments
-from rlcore.report import Facts, new_folder, write_sheet
+from rlcore.report import new_folder
+from rlcore.runs.records import write_groups
 from rlcore.runs.surroundings import surroundings
 
 from rl_plugin_visual_cot.samples import lines_of, numbers_of, samples_of
@@ -27,7 +28,7 @@ EVALUATOR = "Evaluator"
 def evaluated(run: Any, groups: Sequence[Group]) -> Mapping[str, float]:
     """Write ``eval_samples_TAG.json``, print the numbers, and return them as metrics.
 
-    Outside of training, also write the picture sheet ``eval_samples_TAG.html``. In training, rlcore writes the sheets.
+    Outside of training, also write the rollouts as ``eval_samples_TAG.jsonl.gz``. In training, rlcore writes them.
 
     Args:
         run: a `RunSession`; without a run directory, a new ``<runs>/<date>_<time>_Evaluator/`` is created
@@ -45,10 +46,7 @@ def evaluated(run: Any, groups: Sequence[Group]) -> Mapping[str, float]:
     lines = [f"Saved {len(samples)} evaluation samples to {path}", *lines_of(numbers)]
     run.say(*lines)
     if not training:
-        facts = Facts(
-            title="Evaluation", rows=[("model", run.config.model.path)], success=run.config.evaluation.success
-        )
-        write_sheet(path.with_suffix(".html"), groups, facts)
+        write_groups(path.with_suffix(".jsonl.gz"), groups)
         _log(folder, tag, lines)
     classes = {f"answers/{kind.replace(' ', '_')}": value for kind, (value, _) in numbers.classes.items()}
     consistency = {} if numbers.consistency is None else {"answers/consistent": numbers.consistency}

@@ -108,7 +108,7 @@ def rlcore_component(kind: str, id: str) -> EnvironmentSpec | DatasetSpec | None
 
 @hookspec(firstresult=True)
 def rlcore_turn_notes(task: Task, trajectory: Trajectory) -> Sequence[TurnNote | None] | None:
-    """Claim the notes of a sheet about the turns of a trajectory, such as marks on images; return None to pass."""
+    """Claim the notes that pages show about the turns of a trajectory, such as marks on images; None passes."""
 
 
 @hookspec

@@ -172,16 +172,6 @@ def metrics_of(benchmark: Benchmark, found: Sequence[Results]) -> Metrics:
     return {f"{benchmark.name}/{each.memory}/{name}": value for each in found for name, value in each.metrics.items()}
 
 
-def facts_of(benchmark: Benchmark, found: Results) -> tuple[str, str]:
-    """Return the name and the value of a row in the header of a sheet: the memory, and the metrics with intervals."""
-    metrics = [
-        f"{name} {found.metrics[name]:.3f} ({found.intervals[name][0]:.3f} to {found.intervals[name][1]:.3f})"
-        for name in benchmark.shown
-        if name in found.metrics
-    ]
-    return f"{MEMORY_TEXTS[found.memory]}: {_size(found)}, 95 % intervals", ", ".join(metrics) or "not scored"
-
-
 def lines_of(benchmark: Benchmark, found: Results) -> list[str]:
     """Return lines that describe the results."""
     rows = [name for name in benchmark.shown if name in found.metrics]
@@ -224,10 +214,8 @@ def evaluated(benchmark: Benchmark, run: Any, step: int, groups: Sequence[Group]
         "memory": {each.memory: each.as_json() for each in results},
         "steps": [each.as_json() for each in found],
     }
-    rows = [facts_of(benchmark, each) for each in results]
-    title = f"Evaluation of {benchmark.name}"
-    write_results(run, benchmark.name, step, groups, content, title=title, rows=rows)
+    write_results(run, benchmark.name, step, groups, content)
     return metrics_of(benchmark, results)
 
 
-__all__ = ["Answered", "Results", "answered", "evaluated", "facts_of", "lines_of", "metrics_of", "results_of"]
+__all__ = ["Answered", "Results", "answered", "evaluated", "lines_of", "metrics_of", "results_of"]

@@ -1,4 +1,4 @@
-"""The notes of a sheet: the recorded and the given action as text, and their taps on the screenshot."""
+"""The notes on turns: the recorded and the given action as text, and their taps on the screenshot."""
 
 from __future__ import annotations
 
@@ -56,13 +56,7 @@ def _note(benchmark: Benchmark, text: str, step: GuiStep, asked: str) -> TurnNot
     lines = [("expected", expected), ("given", given)]
     if right and benchmark.score(answer.action, step) < 1:
         lines.append(("match", "official, but not strict"))
-    return TurnNote(
-        marks=tuple(marks),
-        lines=tuple(lines),
-        right=right,
-        asked=asked or None,
-        answer=given,
-    )
+    return TurnNote(marks=tuple(marks), lines=tuple(lines), right=right, asked=asked or None)
 
 
 def _boxes(step: GuiStep) -> Sequence[tuple[float, float, float, float] | None]:

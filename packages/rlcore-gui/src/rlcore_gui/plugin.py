@@ -100,7 +100,7 @@ class RecordedScreens:
 
     @hookimpl
     def rlcore_turn_notes(self, task: Task, trajectory: Trajectory) -> list[TurnNote | None] | None:
-        """Draw taps on the screenshots of sheets."""
+        """Draw taps on screenshots."""
         if task.fields.get("benchmark") != self.id:
             return None
         from rlcore_gui.notes import turn_notes

@@ -150,8 +150,8 @@ export interface TurnNote {
   marks: Mark[];
   lines: [string, string][];
   right: boolean | null;
+  /** What the observation before the turn asks, in short. */
   asked: string | null;
-  answer: string | null;
 }
 
 export interface Turn {

@@ -31,6 +31,7 @@ export function RunView({ run }: { run: string }) {
   }
   const rows = metrics.value?.[0] ?? [];
   const lines: Line[] = [{ run, color: series(0), rows }];
+  const isRun = Object.keys(value.config).length > 0; // otherwise a file of rollouts, of which nothing else is known
   const files = value.files.filter(({ purpose, step }) => isStored(run, purpose, step));
   return (
     <>
@@ -38,46 +39,52 @@ export function RunView({ run }: { run: string }) {
       <Header run={value} />
       {problem && <ProblemBox problem={problem} />}
       {metrics.problem && <ProblemBox problem={metrics.problem} />}
-      <Panel title="Findings">
-        {found.problem && <ProblemBox problem={found.problem} />}
-        {found.value ? (
-          <Findings
-            run={run}
-            findings={found.value.findings}
-            hasStep={(step) => files.some((file) => file.step === step && file.purpose === "train")}
-          />
-        ) : (
-          !found.problem && <Loading />
-        )}
-      </Panel>
+      {isRun && (
+        <Panel title="Findings">
+          {found.problem && <ProblemBox problem={found.problem} />}
+          {found.value ? (
+            <Findings
+              run={run}
+              findings={found.value.findings}
+              hasStep={(step) => files.some((file) => file.step === step && file.purpose === "train")}
+            />
+          ) : (
+            !found.problem && <Loading />
+          )}
+        </Panel>
+      )}
       {rows.length > 0 && <Curves lines={lines} files={files} />}
       {isReport && <Kept run={run} />}
       <div class="sides">
-        <Panel title="Training steps">
-          <Steps run={value} rows={rows} purpose="train" />
-        </Panel>
+        {isRun && (
+          <Panel title="Training steps">
+            <Steps run={value} rows={rows} purpose="train" />
+          </Panel>
+        )}
         <Panel title="Evaluations" actions={<CompareLink run={run} />}>
           <Steps run={value} rows={rows} purpose="evaluation" />
         </Panel>
       </div>
-      <div class="sides">
-        <Configuration run={value} />
-        <div class="stack">
-          <Panel title="Time of the phases">
-            <Phases lines={lines} />
-          </Panel>
-          <Panel title="Versions and machine">
-            <dl class="about wide">
-              {Object.entries(value.surroundings).map(([name, text]) => (
-                <div key={name}>
-                  <dt>{printable(name)}</dt>
-                  <dd>{printable(text)}</dd>
-                </div>
-              ))}
-            </dl>
-          </Panel>
+      {isRun && (
+        <div class="sides">
+          <Configuration run={value} />
+          <div class="stack">
+            <Panel title="Time of the phases">
+              <Phases lines={lines} />
+            </Panel>
+            <Panel title="Versions and machine">
+              <dl class="about wide">
+                {Object.entries(value.surroundings).map(([name, text]) => (
+                  <div key={name}>
+                    <dt>{printable(name)}</dt>
+                    <dd>{printable(text)}</dd>
+                  </div>
+                ))}
+              </dl>
+            </Panel>
+          </div>
         </div>
-      </div>
+      )}
     </>
   );
 }

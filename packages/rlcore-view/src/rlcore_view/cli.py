@@ -16,6 +16,7 @@ from rlcore.cli.output import examples
 from rlcore.console.terminal import say
 from rlcore.console.wording import counted
 from rlcore.errors import UserError
+from rlcore.runs.records import record_name
 from rlcore.session.exits import stops_handled
 from rlcore.transport.network import listening_on
 
@@ -31,6 +32,7 @@ FOLDER = "runs"
         "rlcore view runs/first",
         "rlcore view runs/first runs/second       two runs, to compare them",
         "rlcore view /data/runs --port 7081",
+        "rlcore view answers.jsonl.gz             a file of rlcore eval --save",
         "ssh -N -L 7080:127.0.0.1:7080 MACHINE    on your machine, for runs on another one",
     )
 )
@@ -43,8 +45,8 @@ FOLDER = "runs"
 def view(runs: tuple[str, ...], host: str, port: int, browser: bool) -> int:
     """Show runs in the browser, until Ctrl-C.
 
-    RUN is a run directory, a checkpoint in one, or a folder of run directories; by default the folder runs. Runs that
-    go on are followed. Nothing is written into them.
+    RUN is a run directory, a checkpoint in one, a folder of run directories, or a file of rollouts; by default the
+    folder runs. Runs that go on are followed. Nothing is written into them.
     """
     from rlcore_view.library import Library
     from rlcore_view.server import Application, Server
@@ -73,6 +75,7 @@ def view(runs: tuple[str, ...], host: str, port: int, browser: bool) -> int:
         "rlcore report runs/first                            writes first.html",
         "rlcore report runs/first runs/second                writes report.html",
         "rlcore report runs/first --trajectories 40",
+        "rlcore report answers.jsonl.gz                       a file of rlcore eval --save",
     )
 )
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True)
@@ -90,7 +93,7 @@ def report(runs: tuple[str, ...], out: Path | None, trajectories: int) -> None:
     from rlcore_view.report import write_report
 
     paths = [Path(run) for run in runs]
-    out = out or Path(f"{paths[0].resolve().name}.html" if len(paths) == 1 else "report.html")
+    out = out or Path(f"{record_name(paths[0].resolve())}.html" if len(paths) == 1 else "report.html")
     if not out.parent.is_dir():
         raise UserError(f"the folder {out.parent} does not exist", where="--out", fix="create it")
     contents = write_report(paths, out, trajectories=trajectories)

@@ -22,7 +22,7 @@ from rlcore.json_files import json_lines, open_regular, parse_json
 from rlcore.runs.index import INDEX, Row, evidence_file
 
 from rlcore_view.plain import Recent, number
-from rlcore_view.stored import StepFile, Stored, read_rows, rows_at
+from rlcore_view.stored import StepFile, Stored
 from rlcore_view.trajectories import row_data
 
 LIMIT, MOST = 200, 10_000
@@ -135,7 +135,7 @@ def _matching(stored: Stored, file: StepFile, search: _Search) -> Iterator[Row]:
 
     @cache
     def rows() -> list[Row]:
-        return stored.rows(file) if file.unfinished else read_rows(file.path)  # not kept: all files pass by
+        return stored.read(file)
 
     files = [file.path, evidence_file(file.path, INDEX)]
     overview = _OVERVIEWS.get(file.path, files, lambda: _Overview.of(rows()))
@@ -151,7 +151,7 @@ def _matching(stored: Stored, file: StepFile, search: _Search) -> Iterator[Row]:
         siblings = _with_text(stored, file, places, question.text.casefold())
         if places is overview.places:  # few of the rows are needed
             numbers = [number for place in siblings for number in overview.numbers[place]]
-            found = rows_at(file.path, sorted(numbers)) if not file.unfinished else rows()
+            found = stored.read(file, sorted(numbers))
         found = [row for row in found if row["sibling"] in siblings.get(_place_of(row), ())]
     search.total += len(found)
     yield from found

@@ -1,4 +1,4 @@
-"""The runs that are shown."""
+"""The runs that are shown. A file of rollouts outside of a run is shown like a run."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from rlcore.errors import UserError
+from rlcore.cli.data.stored import is_of_run
+from rlcore.errors import DataError, UserError
 from rlcore.runs.checkpoints import run_of
+from rlcore.runs.records import read_groups, record_name
 
+from rlcore_view.file import ShownFile
 from rlcore_view.plain import NotFoundError, text
 from rlcore_view.run import ShownRun
 
@@ -21,10 +24,11 @@ class Library:
     """The runs at some paths. Folders of runs are read again whenever the runs are listed.
 
     Args:
-        paths: run directories, checkpoints in them, and folders of run directories
+        paths: run directories, checkpoints in them, folders of run directories, and files of rollouts
 
     Raises:
         UserError: a path is none of these.
+        DataError: a file does not begin with a stored group.
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
@@ -49,19 +53,20 @@ class Library:
     def _known(self, path: Path) -> ShownRun:
         """The run at a path. It keeps its id when others come and go."""
         if path not in self._ids:
-            name = text(path.name)
+            name = text(record_name(path))
             id, number = name, 1
             while id in self._runs:
                 number += 1
                 id = f"{name}~{number}"
             self._ids[path] = id
-            self._runs[id] = ShownRun(id, path)
+            self._runs[id] = (ShownFile if os.path.isfile(path) else ShownRun)(id, path)
         return self._runs[self._ids[path]]
 
 
 def is_run(path: Path) -> bool:
-    """Whether a folder is a run directory, whole or damaged."""
-    return any(os.path.exists(path / name) for name in PARTS)  # `Path.exists` raises for folders of other users
+    """Whether a path is shown as a run: a run directory, whole or damaged, or a file."""
+    # `Path.exists` raises for folders of other users
+    return os.path.isfile(path) or any(os.path.exists(path / name) for name in PARTS)
 
 
 def runs_in(folder: Path) -> list[Path]:
@@ -74,14 +79,19 @@ def runs_in(folder: Path) -> list[Path]:
 
 
 def _checked(path: Path) -> Path:
-    """The absolute path of a run, also if a checkpoint in it was given, or of a folder of runs."""
+    """The absolute path of a run, also if a checkpoint or a file in it was given, of a folder of runs, or of a file."""
     whole = path.expanduser().resolve()
+    if os.path.isfile(whole):
+        if is_of_run(whole):
+            return whole.parent.parent
+        if next(read_groups(whole, decode_bytes=str.encode), None) is None:
+            raise DataError(f"{path} has no stored rollouts", found="no group", fix="give a file of rlcore eval --save")
     if is_run(whole) or runs_in(whole):
         return whole
     found = run_of(whole)
     if found is None:
-        there = "no config.toml in it, and no runs" if whole.is_dir() else "no such folder"
-        fix = "give a directory created by rlcore run, or a folder of such directories"
+        there = "no config.toml in it, and no runs" if whole.is_dir() else "no such folder or file"
+        fix = "give a directory created by rlcore run, a folder of such directories, or a file of rlcore eval --save"
         raise UserError(f"{path} is not a run directory", found=there, fix=fix)
     return found[0].resolve()
 

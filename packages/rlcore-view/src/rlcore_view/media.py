@@ -35,7 +35,7 @@ _TYPES_BY_HASH: dict[str, str] = {}
 
 
 def image_of(run: Path, sha256: str) -> tuple[bytes, str]:
-    """An image of the rollouts of a run, with its content type.
+    """An image of the rollouts of a run, or of a file in a folder, with its content type.
 
     Raises:
         DataError: it is missing or damaged, too large, or of a format that browsers do not show.

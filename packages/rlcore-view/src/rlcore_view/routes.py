@@ -47,7 +47,7 @@ def media(library: Library, path: str) -> tuple[bytes, str]:
             found = stored.group(stored.file(purpose, _place(step)), _place(group))
             return frame_of(found.group, _place(sibling), _place(segment), name, _place(row)), "image/png"
         case [id, sha256]:
-            return image_of(library.run(id).path, sha256)
+            return image_of(library.run(id).stored.run, sha256)
     raise _no_page(path)
 
 

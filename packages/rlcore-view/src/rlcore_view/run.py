@@ -20,7 +20,7 @@ from rlcore.errors import DataError, UserError
 from rlcore.json_files import read_json, refuse_special_files
 from rlcore.plugin_calls import error_text
 from rlcore.redaction import mask_arguments, redact, redacted
-from rlcore.runs.directory import asked_of, checkpoints_of, config_layer
+from rlcore.runs.directory import asked_of, checkpoints_of, config_layer, run_of
 from rlcore.runs.output import failure_in
 
 from rlcore_view.curves import Curves, line_after
@@ -57,13 +57,14 @@ class ShownRun:
             **{"step": 0, "steps": None, "last": {}, "spark": []},
         }
         try:
-            found |= self._line()
+            found |= self.known()
         except Exception as error:  # no damage of one run hides the others
             problem = error.line if isinstance(error, UserError) else error_text(error)
             found |= {"state": "damaged", "problem": problem}
         return found
 
-    def _line(self) -> dict[str, Any]:
+    def known(self) -> dict[str, Any]:
+        """The part of `line` that is read. Raises if the run is damaged."""
         refuse_special_files(self.path)
         config = self.config.tree
         state, problem = self._state()
@@ -85,22 +86,24 @@ class ShownRun:
 
     def whole(self) -> dict[str, Any]:
         """The row, the configuration, the files and the checkpoints. Raises `DataError` if the run is damaged."""
+        files = [
+            {"purpose": one.purpose, "step": one.step, "unfinished": one.unfinished} for one in self.stored.files()
+        ]
+        return {**self.line(), **self.about(), "files": files, "decodes": self.stored.tokenizer is not None}
+
+    def about(self) -> dict[str, Any]:
+        """The configuration, the command, the surroundings and the checkpoints. Raises as `whole`."""
         with _damage():
             layer, asked = self.config, asked_of(self.path)
         values = {".".join(key): value for key, value in leaves(redacted(layer.tree))}
         words = ["-r", asked.recipe] if asked.recipe else []
         words += [word for file in asked.files for word in ("-c", file)]
         return {
-            **self.line(),
             "config": {key: toml_value(value) for key, value in values.items()},
             "origins": {".".join(key): layer.origin(key) for key, _ in leaves(layer.tree)},
             "command": shlex.join(mask_arguments(["rlcore", "run", *words, *asked.overrides])),
             "surroundings": dict(_surroundings(self.path)),
-            "files": [
-                {"purpose": one.purpose, "step": one.step, "unfinished": one.unfinished} for one in self.stored.files()
-            ],
             "checkpoints": [int(path.name) for path in checkpoints_of(self.path)],
-            "decodes": self.stored.tokenizer is not None,
         }
 
     def state(self) -> dict[str, Any]:
@@ -130,6 +133,8 @@ class ShownRun:
             return [{name: getattr(one, name) for name in names} for one in diagnose(self.path).found]
 
         with _damage():
+            if run_of(self.path) is None:  # the folder of an evaluation
+                return []
             return _FINDINGS.get(self.path, files, found)
 
     @property

@@ -110,6 +110,12 @@ class Stored:
         index = evidence_file(file.path, INDEX)
         return _ROWS.get(file.path, [file.path, index], lambda: read_rows(file.path))
 
+    def read(self, file: StepFile, numbers: Sequence[int] | None = None) -> list[Row]:
+        """At least the rows with these numbers, or all, as `rows`. They are not kept: a search passes by all files."""
+        if file.unfinished:
+            return self.rows(file)
+        return read_rows(file.path) if numbers is None else rows_at(file.path, numbers)
+
     def group(self, file: StepFile, number: int) -> StoredGroup:
         """A group of a file. Raises `NotFoundError` if there is none, and `DataError` if it is damaged."""
         rows = [row for row in self.rows(file) if row["step"] == file.step]
@@ -173,8 +179,23 @@ def read_rows(path: Path) -> list[Row]:
         if all(map(_is_row, rows)) and (path.stat().st_size == end if end else rows):
             return list(rows)
     except (OSError, EOFError, ValueError, KeyError, TypeError, RecursionError, zlib.error):
-        pass  # `read_index` says what is wrong, or computes the rows
-    return read_index(path)
+        pass  # `read_index` says what is wrong
+    if evidence_file(path, INDEX).exists():
+        return read_index(path)
+    purpose, step = purpose_and_step(path)
+    return computed_rows(StepFile(step, purpose, False, path))
+
+
+def computed_rows(file: StepFile) -> list[Row]:
+    """The rows of a file without an index, from its groups. Raises `DataError` if the file is damaged."""
+    rows = Growing(file).rows()
+    if rows and rows[-1]["offset"] + rows[-1]["length"] == file.path.stat().st_size:
+        return rows
+    return [  # without places, of a file that is damaged, not compressed, or was compressed by another program
+        row
+        for place, group in enumerate(read_groups(file.path, decode_bytes=str.encode))
+        for row in rows_of(group, {"purpose": file.purpose, "step": file.step, "group": place}, {}, {})
+    ]
 
 
 def rows_at(path: Path, numbers: Sequence[int]) -> list[Row]:
@@ -282,4 +303,4 @@ _ROWS: Recent[list[Row]] = Recent(2)
 _GROUPS: Recent[Group] = Recent(3)
 _GROWING: Recent[Growing] = Recent(2)
 
-__all__ = ["PURPOSES", "StepFile", "Stored", "StoredGroup", "read_rows", "rows_at"]
+__all__ = ["PURPOSES", "StepFile", "Stored", "StoredGroup", "computed_rows"]

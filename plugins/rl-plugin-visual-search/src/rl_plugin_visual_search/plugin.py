@@ -74,7 +74,7 @@ def rlcore_rollouts_scored(run: Any, step: int, purpose: str, groups: Sequence[G
 
 @hookimpl
 def rlcore_turn_notes(task: Task, trajectory: Trajectory) -> list[TurnNote | None] | None:
-    """Say below the turns of sheets what each did and how it went."""
+    """Say below each turn what it did and how it went."""
     if "coordinates" not in task.fields:
         return None
     from rl_plugin_visual_search.evaluation.notes import turn_notes

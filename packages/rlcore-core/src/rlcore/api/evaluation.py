@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
@@ -11,17 +12,16 @@ from typing import Any
 
 from rlcore.api.overrides import override_texts
 from rlcore.api.process import calling_process_kept
-from rlcore.api.runs import Run
+from rlcore.api.runs import Run, viewed
 from rlcore.api.trajectories import Stored, Trajectories
-from rlcore.cli.evaluate import Evaluated, evaluated, require_scores, sheet_facts, summary_rows
+from rlcore.cli.evaluate import Evaluated, evaluated, require_scores, summary_rows
 from rlcore.cli.layering import Request
 from rlcore.config.layers import PYTHON
 from rlcore.config.write import toml_value
 from rlcore.episodes.evaluation import Summary
-from rlcore.plugins.registry import Registry
-from rlcore.report import notes_of_plugins, write_sheet
 from rlcore.report.notebook import gallery, page
 from rlcore.runs.output import Output
+from rlcore.runs.records import write_groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +74,12 @@ class Evaluation:
     def _repr_html_(self) -> str:
         return page(f"Evaluation of {self.model}", summary_rows(self.summary), [gallery(self._found.groups)])
 
-    def write_sheet(self, path: str | PathLike[str]) -> None:
-        """Write a page with the images, reasoning, answers and verdicts, like ``rlcore eval --sheet``.
-
-        Raises:
-            UserError: the file cannot be written.
-        """
-        write_sheet(Path(path), self._found.groups, sheet_facts(self._found), notes_of_plugins(Registry()))
+    def view(self, *, trajectories: int = 12) -> Any:
+        """The pages of ``rlcore view`` in a notebook. Arguments as `Run.view`."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "evaluation.jsonl.gz"
+            write_groups(path, self._found.groups)
+            return viewed(path, trajectories)
 
 
 def evaluate(

@@ -150,8 +150,7 @@ class Run:
         Raises:
             NotInstalledError: rlcore-view is not installed.
         """
-        page = load_attribute("rlcore_view.notebook:Page", what="the page of a run", needs=("rlcore[view]",))
-        return page(self.path, trajectories)
+        return viewed(self.path, trajectories)
 
     @property
     def checkpoints(self) -> list[Path]:
@@ -194,6 +193,12 @@ class Run:
             rows.append(("best checkpoint", str(best)))
         drawn = [name for name in CURVES if len(metrics.get(name, {})) > 1][:2]
         return page(f"Run {self.path}", rows, [curve(name, metrics[name]) for name in drawn])
+
+
+def viewed(path: Path, trajectories: int) -> Any:
+    """The page of a run, or of a file of rollouts, for a notebook. Raises `NotInstalledError` without rlcore-view."""
+    page = load_attribute("rlcore_view.notebook:Page", what="the page of a run", needs=("rlcore[view]",))
+    return page(path, trajectories)
 
 
 def load_run(path: str | Path) -> Run:

@@ -23,7 +23,6 @@ from rlcore.errors import NotScoredError, UserError
 from rlcore.models.folder import BUILTIN
 from rlcore.models.weights import FolderWeights
 from rlcore.plugins.registry import Registry
-from rlcore.report import Facts, notes_of_plugins, write_sheet
 from rlcore.runs.directory import asked_of, config_layer, run_of
 from rlcore.runs.output import Output
 from rlcore.runs.records import write_groups
@@ -34,6 +33,9 @@ from rlcore.session.plan import RunPlan
 from rlcore.session.session import RunSession
 from rlcore.types import Group
 
+SUFFIX = ".jsonl.gz"
+"""Of stored trajectories."""
+
 
 @click.command(
     name="eval",
@@ -43,7 +45,7 @@ from rlcore.types import Group
       rlcore eval runs/NAME                            the best checkpoint of a run, with that run's configuration
       rlcore eval runs/NAME/checkpoints/000040         another checkpoint
       rlcore eval -p gsm8k-tools model=FOLDER          a Hugging Face folder
-      rlcore eval runs/NAME --sheet page.html          a page to look at, with images
+      rlcore eval runs/NAME --save answers.jsonl.gz    for rlcore view, rlcore report and rlcore data show
       rlcore eval runs/NAME --compare data.tools=none  also without the tools, and the difference
       rlcore eval runs/NAME evaluation.samples=8 evaluation.temperature=1.0    also pass@k
       rlcore eval -p gsm8k-tools rollout.engine=openai rollout.openai.base_url=http://localhost:8000/v1 \\
@@ -55,13 +57,7 @@ from rlcore.types import Group
     "--save",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE.jsonl.gz",
-    help="Store the trajectories, for rlcore data show.",
-)
-@click.option(
-    "--sheet",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE.html",
-    help="Write a page with images, reasoning, answers and verdicts.",
+    help="Store the trajectories, for rlcore view, rlcore report and rlcore data show.",
 )
 @click.option(
     "--compare",
@@ -78,7 +74,6 @@ def evaluate(
     overrides: tuple[str, ...],
     split: str,
     save: Path | None,
-    sheet: Path | None,
     compare: tuple[str, ...],
     as_json: bool,
 ) -> int:
@@ -87,8 +82,7 @@ def evaluate(
     Takes the same layers as rlcore run and evaluates the model in model.path. A run directory or a checkpoint can be
     given alone: it provides the configuration of its run. An engine that uses an endpoint provides its own model.
     """
-    _check_file(save, "--save", ".jsonl.gz", "trajectories are stored as .jsonl.gz")
-    _check_file(sheet, "--sheet", ".html", "a sheet is an .html file")
+    _check_save(save)
     _check_compared(compare)
     request = Request(plugin=plugin, recipe=recipe, files=files, overrides=overrides, argv=tuple(sys.argv))
     changed = dataclasses.replace(request, overrides=(*overrides, *compare)) if compare else None
@@ -99,8 +93,6 @@ def evaluate(
         found = evaluated(request, split=split, output=output)
         if save is not None:
             write_groups(save, found.groups)
-        if sheet is not None:
-            write_sheet(sheet, found.groups, sheet_facts(found), notes_of_plugins(Registry()))
         other = evaluated(changed, split=split, output=output) if changed is not None else None
     except BaseException as error:
         if as_json and not isinstance(error, UserError):
@@ -132,8 +124,6 @@ class Evaluated:
     folder: Path | None
     """The folder of the model, which no longer exists if it was built; None if the engine provides it."""
     split: str
-    success: float
-    """The reward from which a trajectory is solved."""
     groups: Sequence[Group]
     summary: Summary
     environments: Mapping[str, Summary]
@@ -167,7 +157,6 @@ def evaluated(request: Request, *, split: str, output: Output) -> Evaluated:
         model=run.model_name,
         folder=folder,
         split=split,
-        success=success,
         groups=groups,
         summary=summarise(groups, success=success),
         environments=summaries_of(groups, success=success),
@@ -290,12 +279,6 @@ def _folder(run: RunSession) -> Path | None:
     return folder
 
 
-def sheet_facts(found: Evaluated) -> Facts:
-    """What a sheet says about an evaluation."""
-    rows = [("model", str(found.folder or found.model)), ("recipe", found.recipe), ("split", found.split)]
-    return Facts(title=f"Evaluation of {found.name}", rows=rows, success=found.success)
-
-
 def _check_compared(settings: tuple[str, ...]) -> None:
     """Reject other words before the trajectories are collected."""
     for each in settings:
@@ -303,14 +286,14 @@ def _check_compared(settings: tuple[str, ...]) -> None:
             raise UserError("--compare needs a setting", found=each, fix="give KEY=VALUE, such as data.tools=none")
 
 
-def _check_file(path: Path | None, option: str, suffix: str, wanted: str) -> None:
-    """Reject an unusable path for a result before the trajectories are collected."""
+def _check_save(path: Path | None) -> None:
+    """Reject an unusable path before the trajectories are collected."""
     if path is None:
         return
-    if not path.name.endswith(suffix):
-        raise UserError(wanted, found=str(path), where=option, fix=f"{path}{suffix}")
+    if not path.name.endswith(SUFFIX):
+        raise UserError(f"trajectories are stored as {SUFFIX}", found=str(path), where="--save", fix=f"{path}{SUFFIX}")
     if not path.parent.is_dir():
-        raise UserError(f"the folder {path.parent} does not exist", where=option, fix="create it")
+        raise UserError(f"the folder {path.parent} does not exist", where="--save", fix="create it")
 
 
 def summary_rows(summary: Summary) -> list[tuple[str, str]]:

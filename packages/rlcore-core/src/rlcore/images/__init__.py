@@ -5,7 +5,7 @@ exact size at which the model sees it. From there on every part of rlcore uses t
 stage resizes, and rewards, records, engines and the trainer see the same pixels.
 """
 
-from rlcore.images.contact import contact_sheet
+from rlcore.images.beside import side_by_side
 from rlcore.images.encoding import check_image, data_uri, encode_image, image_size
 from rlcore.images.fitting import ImageProcessor
 from rlcore.images.messages import message_with_images
@@ -13,9 +13,9 @@ from rlcore.images.messages import message_with_images
 __all__ = [
     "ImageProcessor",
     "check_image",
-    "contact_sheet",
     "data_uri",
     "encode_image",
     "image_size",
     "message_with_images",
+    "side_by_side",
 ]

@@ -1,22 +1,9 @@
-"""Picture sheets: stored trajectories as one HTML file with images, reasoning, answers and verdicts.
+"""Results as people read them: notes on turns for pages, tables for notebooks, and files of evaluations.
 
-A sheet is self-contained and has no scripts. Everything in it that a model, a dataset or an environment wrote is
-escaped, images are encoded again, and its content security policy forbids everything except its own style and images.
+`rlcore_view` shows the turns with the notes that plugins give.
 """
 
 from rlcore.report.notes import Mark, NotesOf, TurnNote, notes_of_plugins
-from rlcore.report.page import Facts, has_images, sheet, write_sheet
 from rlcore.report.results import new_folder, write_results
 
-__all__ = [
-    "Facts",
-    "Mark",
-    "NotesOf",
-    "TurnNote",
-    "has_images",
-    "new_folder",
-    "notes_of_plugins",
-    "sheet",
-    "write_results",
-    "write_sheet",
-]
+__all__ = ["Mark", "NotesOf", "TurnNote", "new_folder", "notes_of_plugins", "write_results"]

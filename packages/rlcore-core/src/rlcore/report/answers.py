@@ -8,10 +8,9 @@ from typing import Any
 
 from rlcore.types import Trajectory
 
-OPEN, CLOSE, FENCE = "<think>", "</think>", "```"
+OPEN, CLOSE = "<think>", "</think>"
 EXPECTED = ("answer", "ground_truth", "expected", "expected_answer", "solution", "label", "target", "final_answer")
 """Fields of a task that contain the expected answer. The first one that a task has is shown."""
-_OPENING = re.compile(r"```[\w+-]*[ \t]*")
 _ANSWER = re.compile(r"<answer>(?:(?!<answer>).)*?</answer>", re.DOTALL)
 
 
@@ -32,27 +31,6 @@ def parts_of(text: str) -> list[tuple[bool, str]]:
     return [(reasoning, part.strip("\n ")) for reasoning, part in found if part.strip()]
 
 
-def code_of(text: str) -> list[tuple[bool, str]]:
-    """The parts of a text in order, each with whether it is code: the lines between two fences of three backticks.
-
-    Lines after a fence that is never closed are no code.
-    """
-    found: list[tuple[bool, list[str]]] = [(False, [])]
-    for line in text.split("\n"):
-        inside, lines = found[-1]
-        if inside and line.strip() == FENCE:
-            found.append((False, []))
-        elif not inside and _OPENING.fullmatch(line):
-            found.append((True, [line]))
-        else:
-            lines.append(line)
-    if found[-1][0]:  # never closed
-        (_, before), (_, rest) = found[-2:]
-        found[-2:] = [(False, [*before, *rest])]
-    parts = [(code, "\n".join(lines[1:] if code else lines).strip("\n")) for code, lines in found]
-    return [(code, part) for code, part in parts if part.strip()]
-
-
 def final_answer(trajectory: Trajectory) -> str:
     """What the model answered: its last ``<answer>``, otherwise its last message without reasoning."""
     visible = "\n".join(part for reasoning, part in parts_of(trajectory.final_response) if not reasoning)
@@ -67,4 +45,4 @@ def expected_answer(fields: Mapping[str, Any]) -> str | None:
     return str(value) if isinstance(value, (str, int, float)) else None
 
 
-__all__ = ["code_of", "expected_answer", "final_answer", "parts_of"]
+__all__ = ["expected_answer", "final_answer", "parts_of"]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from rlcore.images import contact_sheet, data_uri
+from rlcore.images import data_uri, side_by_side
 from rlcore.report.answers import expected_answer, final_answer
 from rlcore.report.templates import template
 
@@ -34,7 +34,7 @@ def gallery(groups: Iterable[Group]) -> str:
     shown = ((group.task, one) for group in groups for one in group.trajectories if one.images)
     rows = []
     for task, one in islice(shown, MOST_ROWS):
-        picture = contact_sheet(one.images.values(), side=96)
+        picture = side_by_side(one.images.values(), side=96)
         data = data_uri(picture) if picture is not None else ""
         asked = next((message.text for message in reversed(task.messages) if message.role == "user"), "")
         expected = expected_answer(task.fields)

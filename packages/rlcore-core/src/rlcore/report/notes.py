@@ -1,4 +1,4 @@
-"""What plugins add to the turns of a sheet: marks on images, and lines below an answer."""
+"""What plugins add to the turns of a page: marks on images, and lines below an answer."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnNote:
-    """What a sheet shows about one turn of the policy."""
+    """What a page shows about one turn of the policy."""
 
     marks: tuple[Mark, ...] = ()
     """Drawn on the last image of the observation before the turn."""
@@ -44,18 +44,11 @@ class TurnNote:
     right: bool | None = None
     """Whether the turn is right; None if it is not judged."""
     asked: str | None = None
-    """What the observation before the turn asks, in short; its texts are then folded. None shows them."""
-    answer: str | None = None
-    """The answer in short, for the first line of a trajectory of one turn; None shows the end of its text."""
+    """What the observation before the turn asks, in short; its text is then folded. None shows it."""
 
 
 NotesOf = Callable[[Task, Trajectory], Sequence[TurnNote | None]]
 """Returns one note, or None, for each turn of the policy, in order. Missing ones at the end are None."""
-
-
-def no_notes(task: Task, trajectory: Trajectory) -> Sequence[TurnNote | None]:
-    """No notes."""
-    return ()
 
 
 def notes_of_plugins(registry: Registry) -> NotesOf:
@@ -77,12 +70,12 @@ def _check(notes: object) -> None:
         if not isinstance(note, TurnNote):
             raise TypeError(f"it returned a {type(note).__name__} among the notes")
         texts = [text for line in note.lines for text in line]
-        if not all(isinstance(text, str) for text in (*texts, note.asked or "", note.answer or "")):
-            raise TypeError("a line of a note is not two texts, or what was asked or answered is not text")
+        if not all(isinstance(text, str) for text in (*texts, note.asked or "")):
+            raise TypeError("a line of a note is not two texts, or what was asked is not text")
         for mark in note.marks:
             numbers = (*(mark.point or ()), *(mark.box or ()))
             if len(numbers) not in (2, 4, 6) or not all(map(is_finite, numbers)) or not isinstance(mark.label, str):
                 raise TypeError("a mark has no point and no box, or one that is not finite")
 
 
-__all__ = ["Mark", "NotesOf", "TurnNote", "no_notes", "notes_of_plugins"]
+__all__ = ["Mark", "NotesOf", "TurnNote", "notes_of_plugins"]

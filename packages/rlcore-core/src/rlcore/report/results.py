@@ -1,4 +1,4 @@
-"""The files of an evaluation that an observer writes: results as JSON, and outside of training a sheet beside them."""
+"""The files of an evaluation that an observer writes: results as JSON, and outside of training the rollouts."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.atomic_files import told, whole, write_whole
-from rlcore.report.notes import notes_of_plugins
-from rlcore.report.page import Facts, write_sheet
 from rlcore.runs.layout import stamped_name
+from rlcore.runs.records import write_groups
 from rlcore.types import Group
 
 RESULTS = "results"
 """Folder of a run with a file for each evaluation."""
+ROLLOUTS = "evaluation-000000.jsonl.gz"
+"""The rollouts beside results, by the name that they have in a run, so that every command reads the folder like one."""
 
 
 def write_results(
@@ -24,14 +25,11 @@ def write_results(
     step: int,
     groups: Sequence[Group],
     content: Mapping[str, Any],
-    *,
-    title: str,
-    rows: Sequence[tuple[str, str]],
 ) -> None:
     """Write the results of an evaluation, with the model, the recipe and the temperature of the run.
 
-    In training, the file is ``results/evaluation-NNNNNN.json`` of the run directory, beside the sheet that rlcore
-    writes. Otherwise, ``results.json``, ``sheet.html`` and ``config.toml`` are in a new folder beside the runs.
+    In training, the file is ``results/evaluation-NNNNNN.json`` of the run directory. Otherwise, ``results.json``, the
+    rollouts and ``config.toml`` are in a new folder beside the runs.
 
     Args:
         run: a `rlcore.session.session.RunSession`
@@ -39,24 +37,20 @@ def write_results(
         step: of the training
         groups: the scored groups
         content: the results as plain data
-        title: of the sheet
-        rows: the results in the header of the sheet
 
     Raises:
         UserError: a file cannot be written.
     """
-    evaluation = run.config.evaluation
     whose = {"model": run.model_name, "recipe": run.recipe}
-    content = {**whose, "step": step, "temperature": evaluation.temperature, **content}
+    content = {**whose, "step": step, "temperature": run.config.evaluation.temperature, **content}
     if run.directory is not None:
         _write(run.directory.path / RESULTS / f"evaluation-{step:06d}.json", content)
         return
     folder = new_folder(Path(run.config.runs).expanduser(), f"evaluation-{name}")
     _write(folder / "results.json", content)
     write_whole(folder / "config.toml", run.resolved.text())
-    facts = Facts(title=title, rows=[*whose.items(), *rows], success=evaluation.success)
-    write_sheet(folder / "sheet.html", groups, facts, notes_of_plugins(run.registry))
-    run.say(f"written   {folder}: results.json, sheet.html")
+    write_groups(folder / ROLLOUTS, groups)
+    run.say(f"written   {folder}: results.json, {ROLLOUTS}", f"view      rlcore view {folder}")
 
 
 def new_folder(parent: Path, name: str) -> Path:

@@ -10,7 +10,6 @@
       rollouts/          scored groups, one file per step and purpose
       evidence/          what is known about the rollouts: index, times, and values of trained tokens, by the same names
       media/             images of the rollouts, each stored once by content hash
-      sheets/            evaluations with images as HTML pages, one file per step
       checkpoints/       NNNNNN/, one folder per saved step
       superseded/        results of later steps, moved aside when the run was resumed from an earlier one
       model/             the output of a ``builtin:`` builder
@@ -51,7 +50,7 @@ from rlcore.runs.checkpoints import (
     run_of,
 )
 from rlcore.runs.index import unfinished_of
-from rlcore.runs.layout import SHEETS, back_up, lay_out, stamped_name
+from rlcore.runs.layout import back_up, lay_out, stamped_name
 from rlcore.runs.metrics import metrics_gap, metrics_lines, read_metrics
 from rlcore.runs.records import EVIDENCE, BlobStore
 from rlcore.runs.superseded import Superseded, supersede
@@ -170,7 +169,7 @@ class RunDirectory:
         for folder in FOLDERS:  # a folder may have been deleted to free space
             with told(self.path / folder):
                 (self.path / folder).mkdir(exist_ok=True)
-        for folder_of_files in (self.path, self.rollouts, self.path / EVIDENCE, self.path / SHEETS):
+        for folder_of_files in (self.path, self.rollouts, self.path / EVIDENCE):
             sweep(folder_of_files)
         for path in unfinished_of(self.path):  # the step is sampled again
             with told(path):

@@ -218,7 +218,7 @@ def read_index(path: Path) -> list[Row]:
     purpose, step = purpose_and_step(path)
     return [
         row
-        for place, group in enumerate(read_groups(path))
+        for place, group in enumerate(read_groups(path, decode_bytes=str.encode))  # no row needs the images
         for row in rows_of(group, {"purpose": purpose, "step": step, "group": place}, {}, {})
     ]
 

@@ -28,8 +28,6 @@ EXPLAINS = ("config.toml", "asked.toml", "environment.json")
 NAMES = {"ckpt": "checkpoints", "result": "rollouts"}
 """Additional names of folders of the plain layout."""
 COMMANDS = "command.txt"
-SHEETS = "sheets"
-"""The folder of the sheets of evaluations."""
 
 
 def stamped_name(tag: str, now: datetime.datetime) -> str:

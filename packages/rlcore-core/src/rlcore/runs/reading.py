@@ -83,10 +83,7 @@ class Rollouts:
         if steps == "newest":
             files = [max(files, key=lambda one: (one[0][0], one[0][1] == "evaluation"))] if files else []
         elif steps != "all":
-            match = _STEPS.fullmatch(steps)
-            if match is None:
-                raise UserError("--step must be a step, a range or all", found=repr(steps[:40]), fix="--step 7, or 3-9")
-            first, last = int(match[1]), int(match[2] or match[1])
+            first, last = range_of(steps)
             files = [(place, path) for place, path in files if first <= place[0] <= last]
         if not files:
             has = sorted({place[0] for place in map(_place, (*found, *growing))})
@@ -133,6 +130,14 @@ class Rollouts:
         return read_lines(evidence_file(path, "times.jsonl.gz"), TIMES)
 
 
+def range_of(steps: str) -> tuple[int, int]:
+    """The first and the last step of ``7`` or ``3-9``. Raises `UserError` if it is neither."""
+    match = _STEPS.fullmatch(steps)
+    if match is None:
+        raise UserError("--step must be a step, a range or all", found=repr(steps[:40]), fix="--step 7, or 3-9")
+    return int(match[1]), int(match[2] or match[1])
+
+
 def _other_rollouts(row: Row) -> DataError:
     return DataError(
         "the index belongs to other rollouts",
@@ -164,4 +169,4 @@ def _same(group: Group) -> Group:
     return group
 
 
-__all__ = ["Found", "Rollouts", "is_unfinished"]
+__all__ = ["Found", "Rollouts", "is_unfinished", "range_of"]

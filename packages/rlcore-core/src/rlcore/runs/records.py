@@ -254,16 +254,6 @@ class _Shared:
         return self._known[sha256]
 
 
-def newest_rollouts(folder: Path) -> Path:
-    """The stored rollouts of the latest step, preferably those of its evaluation."""
-
-    def place(file: Path) -> tuple[int, bool]:
-        purpose, step = purpose_and_step(file)
-        return step, purpose.endswith("evaluation")
-
-    return max(stored_rollouts(folder), key=place)
-
-
 def stored_rollouts(path: Path) -> list[Path]:
     """The files of stored rollouts at a path (a file, a run, or a folder of rollouts), ordered by step.
 

@@ -3,7 +3,7 @@
 ::
 
     superseded/001-from-step-20/     of the first resume of the run, which continued after step 20
-      checkpoints/  rollouts/  evidence/  sheets/  metrics.jsonl
+      checkpoints/  rollouts/  evidence/  metrics.jsonl
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from pathlib import Path
 from rlcore.atomic_files import told, whole
 from rlcore.console.wording import counted
 from rlcore.runs.checkpoints import checkpoints_of
-from rlcore.runs.layout import SHEETS
 from rlcore.runs.metrics import metrics_lines
 from rlcore.runs.records import EVIDENCE
 
@@ -64,10 +63,9 @@ def supersede(run: Path, step: int, *, number: int) -> Superseded:
     rollouts = [path for path in sorted((run / "rollouts").iterdir()) if _step_of(path) > step]
     for path in rollouts:
         _move(path, aside / "rollouts")
-    for folder in (EVIDENCE, SHEETS):
-        for path in sorted((run / folder).glob("*")):
-            if _step_of(path) > step:
-                _move(path, aside / folder)
+    for path in sorted((run / EVIDENCE).glob("*")):
+        if _step_of(path) > step:
+            _move(path, aside / EVIDENCE)
     lines = _cut_metrics(run / "metrics.jsonl", step, aside)
     return Superseded(folder=aside, checkpoints=len(checkpoints), rollouts=len(rollouts), lines=lines)
 

@@ -18,11 +18,9 @@ from rlcore.errors import UserError
 from rlcore.plugin_calls import error_text, plugin_code
 from rlcore.plugins.observers import Observers
 from rlcore.plugins.registry import Registry, asked
-from rlcore.report import Facts, has_images, notes_of_plugins, write_sheet
 from rlcore.runs.directory import RunDirectory
 from rlcore.runs.evidence import TOKENS, write_times, write_tokens
 from rlcore.runs.index import INDEX, Unfinished, evidence_file, write_lines, write_record
-from rlcore.runs.layout import SHEETS
 from rlcore.runs.metrics import read_metrics
 from rlcore.runs.output import Output
 from rlcore.runs.progress import Meter, PrintedProgress, ProgressDisplay, silent
@@ -156,18 +154,13 @@ class RunSession(RunComponents):
             write_lines(evidence_file(self._record(step, "train"), INDEX), brought)
 
     def record(self, step: int, purpose: str, groups: Sequence[Group]) -> None:
-        """Store scored groups in ``rollouts/``, and send them to observers and to the trackers that show samples.
-
-        Evaluations with images are also written as a page in ``sheets/``.
-        """
+        """Store scored groups in ``rollouts/``, and send them to observers and to the trackers that show samples."""
         (notes, brought), self._described = self._described, ((), ())
         if self.directory is not None:
             path = self._record(step, purpose)
             write_record(path, groups, unfinished=self._unfinished, notes=notes, brought=brought)
             self._unfinished = None
             write_times(evidence_file(path, "times.jsonl.gz"), groups)
-            if purpose == "evaluation":
-                write_evaluation_sheet(self.directory.path, step, groups, self.plan, self.registry)
         hook = "rlcore_rollouts_scored"
         self._measured |= self._observers.tell(hook, run=self, step=step, purpose=purpose, groups=groups)
         self._offer(SampleTracker, "log_samples", step, purpose, groups)
@@ -299,17 +292,3 @@ class RunSession(RunComponents):
         self.discard()
         if self.directory is not None:
             self.directory.close()
-
-
-def write_evaluation_sheet(run: Path, step: int, groups: Sequence[Group], plan: RunPlan, registry: Registry) -> None:
-    """Write ``sheets/evaluation-NNNNNN.html`` in a run directory, unless no trajectory has an image.
-
-    Raises:
-        UserError: the file cannot be written.
-    """
-    if not has_images(groups):
-        return
-    config = plan.resolved.config
-    rows = [("model", config.model.path), ("recipe", plan.resolved.recipe), ("run", run.name)]
-    facts = Facts(title=f"Evaluation at step {step}", rows=rows, success=config.evaluation.success)
-    write_sheet(run / SHEETS / f"evaluation-{step:06d}.html", groups, facts, notes_of_plugins(registry))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlcore.console.escaping import printable
-from rlcore.images import contact_sheet
+from rlcore.images import side_by_side
 from rlcore.redaction import redact
 from rlcore.types import Group, Trajectory
 
@@ -50,7 +50,7 @@ def samples(groups: Iterable[Group], count: int) -> list[Trajectory]:
 
 def pictures(trajectories: Iterable[Trajectory]) -> list[bytes | None]:
     """The last images of each trajectory next to each other, as a PNG; None without images."""
-    return [contact_sheet([*one.images.values()][-MOST_IMAGES:]) if one.images else None for one in trajectories]
+    return [side_by_side([*one.images.values()][-MOST_IMAGES:]) if one.images else None for one in trajectories]
 
 
 def sample_table(step: int, trajectories: Sequence[Trajectory], images: Sequence[Any] = ()) -> SampleTable:

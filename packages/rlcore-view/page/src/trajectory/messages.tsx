@@ -29,7 +29,7 @@ export function Conversation({ run, segment, before }: ConversationProps) {
           const linked = new Set(results.flat());
           const messages = turn.messages.filter((message) => !linked.has(message));
           const note = segment.turns[index + 1]?.note;
-          return <Observation run={run} messages={messages} after={policies} marks={note?.marks ?? []} key={index} />;
+          return <Observation run={run} messages={messages} after={policies} note={note} key={index} />;
         }
         results = resultsOf(turn, segment.turns[index + 1]);
         const marks = segment.turns[index + 2]?.note?.marks ?? [];
@@ -45,12 +45,14 @@ interface ObservationProps {
   messages: Message[];
   /** Turns of the policy before it. */
   after: number;
-  marks: Mark[];
+  /** Of the turn after it. */
+  note: TurnNote | null | undefined;
 }
 
-function Observation({ run, messages, after, marks }: ObservationProps) {
+function Observation({ run, messages, after, note }: ObservationProps) {
   if (!messages.length) return null;
   const pictured = messages.filter((message) => message.parts.some((part) => "image" in part)).at(-1);
+  const asking = messages.filter((message) => message.role === "user").at(-1);
   return (
     <li class="turn">
       {messages.map((message, index) => (
@@ -58,7 +60,8 @@ function Observation({ run, messages, after, marks }: ObservationProps) {
           run={run}
           message={message}
           label={after && message.role === "user" ? "environment" : message.role}
-          marks={message === pictured ? marks : []}
+          marks={message === pictured ? note?.marks : []}
+          asked={message === asking ? note?.asked : null}
           key={index}
         />
       ))}
@@ -126,22 +129,27 @@ interface MessageProps {
   /** What each call returned. */
   results?: Message[][];
   /** Marks on its last picture, or on that of its results. */
-  marks?: Mark[];
+  marks?: Mark[] | undefined;
+  /** The text in short, which folds the whole one. */
+  asked?: string | null | undefined;
   marking?: Marking;
   /** Characters of a text that are shown at once. */
   chunk?: number;
 }
 
-export function MessageBox({ run, message, label, results, marks = [], marking, chunk }: MessageProps) {
+export function MessageBox({ run, message, label, results, marks = [], asked, marking, chunk }: MessageProps) {
   const isAnswer = message.role === "assistant";
   const last = message.parts.map((part) => "image" in part).lastIndexOf(true);
   const at = (piece: number) => (marking?.piece === piece ? marking.offset : -1);
+  const texts = message.parts.flatMap((part) => ("text" in part ? part.text : []));
+  const folds = asked && asked.trim() !== texts.join("").trim();
   const hasNothing = !message.calls.length && message.parts.every((part) => "text" in part && !part.text);
   return (
     <section class={`message ${message.role}`}>
       <header class="role">{printable([label ?? message.role, message.name].filter(Boolean).join(" · "))}</header>
       {message.parts.map((part, piece) =>
         "text" in part ? (
+          !folds &&
           (part.text || at(piece) >= 0) && (
             <LongText
               text={part.text}
@@ -158,6 +166,15 @@ export function MessageBox({ run, message, label, results, marks = [], marking, 
             <Picture run={run} name={part.image} marks={piece === last && !isAnswer ? marks : []} />
           </Fragment>
         ),
+      )}
+      {folds && (
+        <>
+          <LongText text={asked} />
+          <details>
+            <summary>Whole text, {count(texts.join("").length, "character")}</summary>
+            {texts.map((text, index) => text && <LongText text={text} chunk={chunk} key={index} />)}
+          </details>
+        </>
       )}
       {last >= 0 && marks.length > 0 && !isAnswer && <MarkLegend marks={marks} />}
       {hasNothing && (marking ? <Marked text="" at={0} /> : <p class="nothing">empty</p>)}

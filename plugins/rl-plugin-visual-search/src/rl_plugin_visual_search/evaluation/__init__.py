@@ -1,1 +1,1 @@
-"""Evaluation: accuracy by type with intervals, the use of tools, a results file, and notes for the sheet."""
+"""Evaluation: accuracy by type with intervals, the use of tools, a results file, and notes on turns."""

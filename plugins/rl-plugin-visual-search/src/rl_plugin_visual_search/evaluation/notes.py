@@ -1,4 +1,4 @@
-"""The notes of a sheet: what each turn did and how it went, and the verdict on the answer."""
+"""The notes on turns: what each turn did and how it went, and the verdict on the answer."""
 
 from __future__ import annotations
 
@@ -51,8 +51,7 @@ def _note(
         lines.append(("given", "no answer" if action.answer is None else _short(action.answer)))
         lines += _verdict(trajectory)
         right = None if trajectory.reward is None else trajectory.reward >= RIGHT
-    answer = _short(action.answer) if action.answer is not None else None
-    return TurnNote(lines=tuple(lines), right=right, asked=asked, answer=answer)
+    return TurnNote(lines=tuple(lines), right=right, asked=asked)
 
 
 def _question(task: Task) -> str:

@@ -263,8 +263,7 @@ def evaluated(run: Any, step: int, groups: Sequence[Group]) -> Mapping[str, floa
         **results.as_json(),
         "episodes": [each.as_json() for each in found],
     }
-    rows = [("results", title_of(results)), *table_of(results)]
-    write_results(run, "visual-search", step, groups, content, title="Evaluation of visual search", rows=rows)
+    write_results(run, "visual-search", step, groups, content)
     return metrics_of(results)
 
 

@@ -22,7 +22,7 @@ from rlcore.config.fields import annotation_of, union_members
 from rlcore.config.layers import COMMAND_LINE, Layer, override_layers, parse_value
 from rlcore.config.messages import Problem, ProblemsError
 from rlcore.config.schema import LARGEST as LARGEST
-from rlcore.config.schema import EvaluationTable, Table
+from rlcore.config.schema import Table
 from rlcore.config.tables import validate_options
 from rlcore.console.terminal import say
 from rlcore.console.wording import counted
@@ -30,9 +30,6 @@ from rlcore.data.files import hub_download, may_be_on_hub
 from rlcore.errors import DataError, PluginError, UserError, did_you_mean
 from rlcore.plugin_calls import value_text
 from rlcore.plugins.registry import Registry, asked, make_component
-from rlcore.report import Facts, notes_of_plugins, write_sheet
-from rlcore.runs.directory import asked_of, config_layer
-from rlcore.runs.records import newest_rollouts, purpose_and_step, read_groups
 from rlcore.session.datasets import checked_dataset, rows_told
 from rlcore.session.exits import exits_reported
 from rlcore.types import Demonstration, Task, media_hash, to_json
@@ -52,7 +49,6 @@ MOST_ROWS = 2**31 - 1
       rlcore data show train.jsonl -n 2
       rlcore data show runs/NAME/rollouts/evaluation-000000.jsonl.gz
       rlcore data show gsm8k-tools
-      rlcore data sheet runs/NAME --out page.html
       rlcore data rescore runs/NAME reward.0.id=string-equal
       rlcore data export runs/NAME --format parquet""",
 )
@@ -294,50 +290,6 @@ def _source_not_found(source: str) -> DataError:
         or "give a file, a run directory, or a dataset from rlcore data list"
         + (f"; for a data set of the hub, run: {hub_download(source)}" if may_be_on_hub(source) else ""),
     )
-
-
-@data.command(
-    epilog="""\b
-    Examples:
-      rlcore data sheet runs/NAME --out page.html                                        the newest evaluation
-      rlcore data sheet runs/NAME/rollouts/evaluation-000030.jsonl.gz --out page.html"""
-)
-@click.argument("source", metavar="RUN|FILE")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
-    required=True,
-    metavar="FILE.html",
-    help="The page, which is replaced if it exists.",
-)
-@exits_reported()
-def sheet(source: str, out: Path) -> None:
-    """Write stored trajectories as one HTML page, with images, reasoning, answers and verdicts.
-
-    A run's own evaluations with images are in its folder sheets/. The page needs no other file and no network.
-    """
-    path = Path(source).expanduser()
-    if path.is_dir():
-        path = newest_rollouts(path)
-    if not path.is_file():
-        raise DataError(f"there is no file {path}", fix="give stored rollouts of a run, or of rlcore eval --save")
-    if not out.parent.is_dir():
-        raise UserError(f"the folder {out.parent} does not exist", where="--out", fix="create it")
-    groups = list(read_groups(path))
-    write_sheet(out, groups, _facts(path), notes_of_plugins(Registry()))
-    say(f"written   {out}: {counted(len(groups), 'task')} of {path}")
-
-
-def _facts(path: Path) -> Facts:
-    """What is known about a file of rollouts: its run, if it is in one."""
-    run = path.absolute().parent.parent
-    if not (run / "config.toml").is_file():
-        return Facts(title=path.name)
-    tree = config_layer(run).tree
-    purpose, step = purpose_and_step(path)
-    rows = [("model", str(tree.get("model", {}).get("path", ""))), ("recipe", asked_of(run).recipe), ("run", run.name)]
-    success = tree.get("evaluation", {}).get("success", EvaluationTable().success)
-    return Facts(title=f"{purpose.capitalize()} at step {step}", rows=rows, success=float(success))
 
 
 def _option_layers(arguments: Sequence[str], model: type[BaseModel] | None) -> list[Layer]:

@@ -13,7 +13,7 @@ GAP = 4
 """Pixels between images."""
 
 
-def contact_sheet(images: Iterable[bytes], *, side: int = 192, most: int = 4) -> bytes | None:
+def side_by_side(images: Iterable[bytes], *, side: int = 192, most: int = 4) -> bytes | None:
     """Return at most ``most`` images next to each other as one PNG; None if none of them can be decoded.
 
     Args:
