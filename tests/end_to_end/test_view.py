@@ -155,6 +155,16 @@ def test_user_finds_out_why_groups_cannot_be_trained(page: sync_api.Page, served
     assert page.evaluate("location.hash") == place
 
 
+def test_text_that_was_searched_for_is_marked(page: sync_api.Page, served: Served) -> None:
+    go(page, served, "run/wrong/find?text=characters of&purpose=train")
+    grid = page.get_by_role("grid", name="Trajectories")
+    grid.get_by_text("I read", exact=False).first.wait_for()
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    page.get_by_text("What the judge said").first.wait_for()
+    assert page.evaluate("CSS.highlights.get('found').size") == 1
+
+
 def test_tokens_are_coloured_and_a_link_shows_the_same_place(
     page: sync_api.Page, served: Served, browser: sync_api.Browser, runs: Path
 ) -> None:

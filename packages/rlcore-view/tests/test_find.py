@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 from rlcore.cli.data.where import Where
 from rlcore.errors import UserError
+from rlcore.runs.index import write_record
+from rlcore.testing import make_trajectory
+from rlcore.types import Group, Task
 from rlcore_view.find import in_condition, may_contain_of
 
 Ask = Callable[..., Any]
@@ -57,6 +60,15 @@ def test_names_are_written_as_conditions_accept_them(name: str) -> None:
 def test_texts_are_found_in_messages_calls_and_judgements(ask: Ask, text: str, total: int) -> None:
     found = ask("runs/first/find", text=text, purpose="train", steps="1-2")
     assert (found["total"], found["searched"]) == (total, 9)
+    assert all(text.casefold() in row["match"].casefold() for row in found["rows"])
+
+
+def test_match_is_cut_around_the_text(run: Path, ask: Ask) -> None:
+    said = make_trajectory(f"{'a' * 900} rare {'b' * 900}")
+    group = Group(task=Task(id=said.task_id, messages=()), trajectories=(said,))
+    write_record(run / "rollouts" / "train-000008.jsonl.gz", [group])
+    (row,) = ask("runs/first/find", text="RARE")["rows"]
+    assert row["match"] == f"…{'a' * 59} rare {'b' * 59}…"
 
 
 def test_text_and_condition_hold_together_also_in_progress(ask: Ask) -> None:

@@ -18,7 +18,7 @@ export interface RunLine {
   /** Last step with metrics, and the number of steps that were asked for. */
   step: number;
   steps: Num;
-  /** Values of the last steps that have them: "reward/mean", "evaluation/accuracy" and so on. */
+  /** Last values of "reward/mean", "evaluation/accuracy" and the losses. */
   last: Record<string, Num>;
   /** "reward/mean" or another curve, reduced to at most 60 values, for a small line. */
   spark: Num[];
@@ -101,6 +101,8 @@ export interface Row {
   trained_step?: number;
   trained_version?: number;
   staleness?: number;
+  /** In answers of "find": what is around the text that was looked for. */
+  match?: string;
 }
 
 export interface Rows {

@@ -53,7 +53,7 @@ export function FindView({ run }: { run: string }) {
       />
       {task && found.value && !found.problem && <TaskCurve run={run} rows={found.value.rows} />}
       {found.value && !found.problem ? (
-        <Results run={run} found={found.value} where={where ?? ""} sort={sort} />
+        <Results run={run} found={found.value} where={where ?? ""} sort={sort} text={text} />
       ) : (
         !found.problem && <Loading />
       )}
@@ -160,7 +160,16 @@ export function Kept({ run }: { run: string }) {
   return value ? <Results run={run} found={value} where="" sort="" /> : null;
 }
 
-function Results({ run, found, where, sort }: { run: string; found: Found; where: string; sort: string }) {
+interface ResultsProps {
+  run: string;
+  found: Found;
+  where: string;
+  sort: string;
+  /** What was searched for, which a trajectory marks. */
+  text?: string;
+}
+
+function Results({ run, found, where, sort, text }: ResultsProps) {
   const { rows, total, searched, columns: names } = found;
   const cut = total > rows.length ? `; the first ${number(rows.length)} are shown` : "";
   return (
@@ -168,10 +177,13 @@ function Results({ run, found, where, sort }: { run: string; found: Found; where
       <DataTable
         label="Trajectories"
         rows={rows}
-        columns={columnsOf(names.filter((name) => mentions(where, name)))}
+        columns={columnsOf(
+          names.filter((name) => mentions(where, name)),
+          rows.some((row) => row.match),
+        )}
         id={(row) => [row.purpose, row.step, row.group, row.sibling, row.trained_step].join("-")}
         href={({ purpose, step, group, sibling }) =>
-          isStored(run, purpose, step, group) ? link(["run", run, purpose, step, group, sibling]) : null
+          isStored(run, purpose, step, group) ? link(["run", run, purpose, step, group, sibling], { text }) : null
         }
         sort={sort}
         onSort={isReport ? undefined : (next) => choose({ sort: next })}
@@ -189,7 +201,7 @@ function mentions(where: string, name: string): boolean {
   return !STANDARD.has(name) && where.split(/\W+/).includes(name);
 }
 
-function columnsOf(extra: string[]): Column<Row>[] {
+function columnsOf(extra: string[], hasMatches: boolean): Column<Row>[] {
   const numeric = (
     key: string,
     width: number,
@@ -203,7 +215,7 @@ function columnsOf(extra: string[]): Column<Row>[] {
     value,
     show: (row) => number(value(row)),
   });
-  const words = (key: "task" | "stop" | "failure" | "purpose" | "fate", width: number): Column<Row> => ({
+  const words = (key: "task" | "stop" | "failure" | "purpose" | "fate" | "match", width: number): Column<Row> => ({
     key,
     label: key[0]?.toUpperCase() + key.slice(1),
     width,
@@ -216,6 +228,7 @@ function columnsOf(extra: string[]): Column<Row>[] {
     numeric("group", 70, ({ group }) => group),
     numeric("sibling", 76, ({ sibling }) => sibling),
     words("task", 120),
+    ...(hasMatches ? [words("match", 300)] : []),
     numeric("reward", 76, ({ reward }) => reward),
     numeric("mean", 104, ({ mean }) => mean, "group_mean"),
     words("stop", 84),

@@ -19,11 +19,11 @@ LARGEST_PLACE = 2**62
 
 
 class Curves:
-    """The last value of each metric, and the values of `SPARK`. Only new lines are read.
+    """The values of `SPARK`. Only new lines are read.
 
     Attributes:
         step: the last step with metrics
-        last: the last value of each metric that has one
+        last: the last value of each of these metrics that has one
     """
 
     def __init__(self, path: Path) -> None:
@@ -42,10 +42,9 @@ class Curves:
                 self._start()
             self._place, self.step = place, row["step"]
             for name, value in row.items():
-                if value is not None and name not in ("step", "time"):
+                if value is not None and name in SPARK:
                     self.last[name] = value
-                    if name in SPARK:
-                        self._values.setdefault(name, []).append(value)
+                    self._values.setdefault(name, []).append(value)
 
     def spark(self) -> list[float]:
         """The values of a curve; the means of equal parts if there are many."""

@@ -38,6 +38,8 @@ _Name = tuple[str, str]
 _Places = Mapping[Place, tuple[int, int] | None]
 LONGEST_TEXT = 1_000
 """Limit of a text in characters."""
+AROUND = 60
+"""Characters before and after a text that was found."""
 _NUMBERS = (b'"token_ids": [', b'"loss_mask": [')
 """The longest parts of a stored trajectory, in which no text is looked for."""
 _ASCII = re.compile(r"[ !#-\[\]-~]+")
@@ -152,7 +154,8 @@ def _matching(stored: Stored, file: StepFile, search: _Search) -> Iterator[Row]:
         if places is overview.places:  # few of the rows are needed
             numbers = [number for place in siblings for number in overview.numbers[place]]
             found = stored.read(file, sorted(numbers))
-        found = [row for row in found if row["sibling"] in siblings.get(_place_of(row), ())]
+        matches = ((row, siblings.get(_place_of(row), {}).get(row["sibling"])) for row in found)
+        found = [row | {"match": match} for row, match in matches if match is not None]
     search.total += len(found)
     yield from found
 
@@ -185,20 +188,28 @@ def _place_of(row: Row) -> Place:
     return row["step"], row["group"]
 
 
-def _with_text(stored: Stored, file: StepFile, places: _Places, wanted: str) -> dict[Place, set[int]]:
-    """The siblings whose trajectories contain a text, whatever the case, by their groups."""
+def _with_text(stored: Stored, file: StepFile, places: _Places, wanted: str) -> dict[Place, dict[int, str]]:
+    """The siblings whose trajectories contain a text, whatever the case, by their groups, with what is around it."""
     may_contain = may_contain_of(wanted)
-    found: dict[Place, set[int]] = {}
+    found: dict[Place, dict[int, str]] = {}
     try:
         for place, line in _lines(stored, file, places):
             if may_contain(line):
                 for one in _parsed(line)["trajectories"]:
-                    if any(wanted in text.casefold() for text in _texts(one)):
-                        found.setdefault(place, set()).add(one["sibling"])
+                    said = next((text for text in _texts(one) if wanted in text.casefold()), None)
+                    if said is not None:
+                        found.setdefault(place, {})[one["sibling"]] = _around(said, wanted)
     except (OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, RecursionError, zlib.error) as error:
         fix = "look only into other steps, or restore the file"
         raise DataError(f"cannot search {file.path}", found=f"{type(error).__name__}: {error}", fix=fix) from None
     return found
+
+
+def _around(text: str, wanted: str) -> str:
+    """The place of another text in a text, with some characters on both sides."""
+    at = text.casefold().find(wanted)  # casefolded texts have about the same length
+    start, end = max(0, at - AROUND), at + len(wanted) + AROUND
+    return f"{'…' if start else ''}{text[start:end]}{'…' if end < len(text) else ''}"
 
 
 def _lines(stored: Stored, file: StepFile, places: _Places) -> Iterator[tuple[Place, bytes]]:

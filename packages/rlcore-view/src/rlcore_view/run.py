@@ -31,6 +31,9 @@ LOCK_S = 3.0
 """How long it is remembered whether a process holds the lock of a run."""
 _CONFIGS: Recent[Layer] = Recent(200)
 _FINDINGS: Recent[list[dict[str, Any]]] = Recent(200)
+_TEXTS: Recent[dict[str, Any]] = Recent(10_000)
+_FAILURES: Recent[list[str]] = Recent(10_000)
+"""Parts of the list of runs, which has all of them: a folder can have thousands."""
 
 
 class ShownRun:
@@ -65,24 +68,26 @@ class ShownRun:
 
     def known(self) -> dict[str, Any]:
         """The part of `line` that is read. Raises if the run is damaged."""
-        refuse_special_files(self.path)
-        config = self.config.tree
+        files = [self.path / name for name in ("config.toml", "asked.toml", "environment.json")]
+        texts = _TEXTS.get(self.path, files, self._texts)
         state, problem = self._state()
-        steps = _setting(config, "trainer", "steps")
         with self._lock:
             self._curves.advance()
-            return {
-                "recipe": asked_of(self.path).recipe,
-                "model": str(_setting(config, "model", "path") or ""),
-                "environment": ", ".join(_environments(config)),
-                "started": _started(self.path),
-                "state": state,
-                "problem": problem,
-                "step": self._curves.step,
-                "steps": steps if isinstance(steps, int) else None,
-                "last": dict(self._curves.last),
-                "spark": self._curves.spark(),
-            }
+            numbers = {"step": self._curves.step, "last": dict(self._curves.last), "spark": self._curves.spark()}
+        return {**texts, "state": state, "problem": problem, **numbers}
+
+    def _texts(self) -> dict[str, Any]:
+        """The part of `known` that does not change while the run goes."""
+        refuse_special_files(self.path)
+        config = self.config.tree
+        steps = _setting(config, "trainer", "steps")
+        return {
+            "recipe": asked_of(self.path).recipe,
+            "model": str(_setting(config, "model", "path") or ""),
+            "environment": ", ".join(_environments(config)),
+            "started": _started(self.path),
+            "steps": steps if isinstance(steps, int) else None,
+        }
 
     def whole(self) -> dict[str, Any]:
         """The row, the configuration, the files and the checkpoints. Raises `DataError` if the run is damaged."""
@@ -146,7 +151,8 @@ class ShownRun:
     def _state(self) -> tuple[str, str]:
         if self._is_locked():
             return "running", ""
-        failure = failure_in(self.path / "output.log")
+        log = self.path / "output.log"
+        failure = _FAILURES.get(log, [log], lambda: failure_in(log))
         return ("failed", redact(" ".join(part.strip() for part in failure[:2]))) if failure else ("ended", "")
 
     def _is_locked(self) -> bool:

@@ -1,10 +1,12 @@
 // A trajectory: its conversation or its tokens, its rewards, facts and times.
+import { useRef } from "preact/hooks";
 import { choose, link, useAddress } from "../address";
 import { api, type Group, type Trajectory } from "../api";
 import { useAnswer } from "../data";
 import { printable } from "../format";
 import { Crumbs, Loading, Panel, Pill, ProblemBox } from "../ui";
 import { FactsPanel, RewardsPanel } from "./facts";
+import { useFound } from "./found";
 import { rewardText } from "./messages";
 import { Segments } from "./segments";
 import { StepLink, stepName } from "./step_link";
@@ -43,8 +45,10 @@ function Shown({ place, group, trajectory }: { place: Place; group: Group; traje
   const { query } = useAddress();
   const mode: Mode = query.as === "messages" || query.as === "tokens" ? query.as : query.color ? "tokens" : "messages";
   const isControl = trajectory.segments.some((segment) => segment.series.length);
+  const box = useRef<HTMLDivElement>(null);
+  useFound(box, query.text, `${Object.values(place).join("/")} ${mode}`);
   return (
-    <div class="trajectory">
+    <div class="trajectory" ref={box}>
       <div class="bar">
         <Siblings place={place} group={group} />
         <ModeTabs mode={mode} isControl={isControl} />
