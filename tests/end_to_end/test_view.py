@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 from preloaded import rlcore_command
+from rlcore import load_run
 from rlcore.runs.index import write_record
 from rlcore.testing import make_trajectory
 from rlcore.types import (
@@ -168,7 +169,7 @@ def test_text_that_was_searched_for_is_marked(page: sync_api.Page, served: Serve
 def test_tokens_are_coloured_and_a_link_shows_the_same_place(
     page: sync_api.Page, served: Served, browser: sync_api.Browser, runs: Path
 ) -> None:
-    rows = [row for row in index(runs / "wrong") if row.get("fate") == "kept" and row["spread"] > 0]
+    rows = [row for row in load_run(runs / "wrong").index("train") if row.get("fate") == "kept" and row["spread"] > 0]
     place = "run/wrong/train/{step}/{group}/{sibling}".format(**rows[0])
     go(page, served, f"{place}?as=tokens")
     page.locator("[data-token]").first.wait_for()
@@ -377,10 +378,3 @@ def test_report_works_without_a_server_and_reads_without_scripts(
         assert "Metrics" in text
         assert "Trajectories" in text
         assert "user" in text
-
-
-def index(run: Path) -> list[dict[str, object]]:
-    done = rlcore_command(
-        ["data", "show", str(run), "--purpose", "train", "--step", "all", "-n", "1000", "--json"], run
-    )
-    return [json.loads(line) for line in done.stdout.splitlines()]

@@ -353,7 +353,7 @@ def test_interruption_leaves_nothing(
     def stop(self: Any) -> None:
         raise error
 
-    monkeypatch.setattr("rlcore.cli.data.exporting._Progress.step", stop)
+    monkeypatch.setattr("rlcore.runs.progress.Meter.advance", stop)
     result = rlcore("data", "export", run, "--format", form)
     assert result.status == (130 if error is KeyboardInterrupt else 2)
     assert sorted(Path().rglob("*")) == before

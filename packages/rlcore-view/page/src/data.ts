@@ -1,6 +1,6 @@
 // Hooks that ask the server, and ask again while a run goes.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { api, isReport, type State } from "./api";
+import { api, type Group, isReport, type State } from "./api";
 
 export interface Answer<T> {
   /** Undefined until the first answer; the last one while the next is loaded, unless the question changed. */
@@ -29,6 +29,12 @@ export function useAnswer<T>(ask: (signal: AbortSignal) => Promise<T>, question:
     return () => abort.abort();
   }, [question, fresh]);
   return answer.question === question ? answer : { value: undefined, problem: undefined };
+}
+
+/** A group with all its trajectories. */
+export function useGroup(run: string, purpose: string, step: number, group: number): Answer<Group> {
+  const question = ["group", run, purpose, step, group].join("/");
+  return useAnswer((signal) => api.group(run, purpose, step, group, signal), question);
 }
 
 const EVERY_MS = 2000;

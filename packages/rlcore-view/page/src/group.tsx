@@ -1,8 +1,8 @@
 // A group: the task once, and its siblings beside each other.
 import { useMemo, useState } from "preact/hooks";
 import { choose, link, useAddress } from "./address";
-import { api, type Group, type Mark, type Message, type Trajectory } from "./api";
-import { useAnswer } from "./data";
+import { type Group, type Mark, type Message, type Trajectory } from "./api";
+import { useGroup } from "./data";
 import { count, number, printable } from "./format";
 import { rangesOf } from "./trajectory/curves";
 import { firstDifference, isBefore, messagesOf, sharedBeginning, type Place } from "./trajectory/difference";
@@ -23,10 +23,7 @@ interface GroupProps {
 }
 
 export function GroupView({ run, purpose, step, group }: GroupProps) {
-  const { value, problem } = useAnswer(
-    (signal) => api.group(run, purpose, step, group, signal),
-    ["group", run, purpose, step, group].join("/"),
-  );
+  const { value, problem } = useGroup(run, purpose, step, group);
   return (
     <>
       <Crumbs

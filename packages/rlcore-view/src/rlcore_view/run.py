@@ -22,6 +22,7 @@ from rlcore.plugin_calls import error_text
 from rlcore.redaction import mask_arguments, redact, redacted
 from rlcore.runs.directory import asked_of, checkpoints_of, config_layer, run_of
 from rlcore.runs.output import failure_in
+from rlcore.runs.reading import size_of
 
 from rlcore_view.curves import Curves, line_after
 from rlcore_view.plain import Recent
@@ -119,7 +120,7 @@ class ShownRun:
         return {
             "state": self._state()[0],
             "step": step,
-            "metrics": _size(self.path / "metrics.jsonl"),
+            "metrics": size_of(self.path / "metrics.jsonl"),
             "files": self.stored.fingerprint(),
         }
 
@@ -127,7 +128,7 @@ class ShownRun:
         """The lines of ``metrics.jsonl`` after a place in bytes; all of them if the file is another one by now."""
         path = self.path / "metrics.jsonl"
         lines = list(line_after(path, after))
-        return {"rows": [row for row, _ in lines], "next": lines[-1][1] if lines else min(after, _size(path))}
+        return {"rows": [row for row, _ in lines], "next": lines[-1][1] if lines else min(after, size_of(path))}
 
     def findings(self) -> list[dict[str, Any]]:
         """What ``rlcore diagnose`` finds. Raises `DataError` if the run is damaged."""
@@ -226,12 +227,6 @@ def _surroundings(run: Path) -> Iterator[tuple[str, str]]:
             yield name, shlex.join(mask_arguments(list(map(str, value))))
         elif value is not None:
             yield name, str(value)
-
-
-def _size(path: Path) -> int:
-    with suppress(OSError):
-        return path.stat().st_size
-    return 0
 
 
 __all__ = ["ShownRun"]

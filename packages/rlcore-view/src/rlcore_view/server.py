@@ -136,11 +136,7 @@ class Application:
             return Response(PAGE, media_type="text/html")
         if path not in STATIC:
             return None
-        try:
-            content = files("rlcore_view").joinpath("bundle", path).read_bytes()
-        except FileNotFoundError:
-            fix = "in a clone, run: npm ci && npm run build, in packages/rlcore-view/page"
-            raise NotFoundError("the page is not built", found=f"no bundle/{path}", fix=fix) from None
+        content = files("rlcore_view").joinpath("bundle", path).read_bytes()
         return Response(content, media_type=STATIC[path], headers={"Cache-Control": "no-cache"})
 
     def _answer(self, request: Request, path: str) -> Response:

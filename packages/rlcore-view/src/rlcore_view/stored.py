@@ -15,13 +15,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rlcore.errors import DataError, RlcoreError
-from rlcore.json_files import LONGEST_LINE, json_lines, open_regular, parse_json
-from rlcore.runs.directory import config_layer
+from rlcore.cli.data.decoding import tokenizer_of
+from rlcore.errors import DataError
+from rlcore.json_files import json_lines, open_regular, parse_json
 from rlcore.runs.evidence import TOKENS
-from rlcore.runs.index import INDEX, Row, evidence_file, read_index, rows_of
+from rlcore.runs.index import INDEX, Row, evidence_file, read_index, rows_of, step_of
 from rlcore.runs.reading import Rollouts, is_unfinished
-from rlcore.runs.records import group_from_json, purpose_and_step, read_group, read_groups
+from rlcore.runs.records import group_from_json, members, purpose_and_step, read_group, read_groups
 from rlcore.types import Group
 
 from rlcore_view.plain import LARGEST, NotFoundError, Recent, number
@@ -29,7 +29,6 @@ from rlcore_view.plain import LARGEST, NotFoundError, Recent, number
 PURPOSES = ("evaluation", "train")
 LATER_STEPS = 4
 """Steps after that of a carried group in which its training is looked for."""
-CHUNK = 1 << 18
 LONGEST_INDEX = 200_000_000
 """Limit of an index in bytes."""
 NUMBERS = ("offset", "length", "tokens", "turns", "trained_step", "trained_version")
@@ -78,11 +77,9 @@ class Stored:
             paths = Rollouts(self.run).files(purpose, steps)
         found: dict[tuple[int, str], StepFile] = {}
         for path in paths:
-            unfinished = is_unfinished(path)
-            name = path.name.removeprefix(".").removesuffix(".unfinished") if unfinished else path.name
-            kind, step = purpose_and_step(path.with_name(name))
+            kind, step = purpose_and_step(step_of(path))
             if kind in PURPOSES and step >= 0:  # a finished file comes after what a killed process left
-                found[step, kind] = StepFile(step, kind, unfinished, path)
+                found[step, kind] = StepFile(step, kind, is_unfinished(path), path)
         return [found[key] for key in sorted(found)]
 
     def file(self, purpose: str, step: int) -> StepFile:
@@ -163,10 +160,7 @@ class Stored:
     @property
     def tokenizer(self) -> Path | None:
         """The file of the tokenizer; None if it is not here."""
-        folders = [*sorted((self.run / "checkpoints").glob("[0-9]*/model")), self.run / "model"]
-        with suppress(RlcoreError, OSError, ValueError, KeyError, TypeError):
-            folders.append(Path(str(config_layer(self.run).tree["model"]["path"])).expanduser())
-        return next((folder / "tokenizer.json" for folder in folders if (folder / "tokenizer.json").is_file()), None)
+        return tokenizer_of(self.run)
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -270,23 +264,6 @@ class Growing:
         where = {"purpose": self._file.purpose, "step": self._file.step, "group": self._groups}
         self._rows += rows_of(group, where, {}, {"offset": self._place, "length": length})
         self._place, self._groups = self._place + length, self._groups + 1
-
-
-def members(file: Any) -> Iterator[tuple[bytes, int]]:
-    """The content and the length of each whole gzip member from the place of a file on."""
-    rest = b""
-    while True:
-        decoder, parts, length = zlib.decompressobj(wbits=31), list[bytes](), 0
-        while not decoder.eof:
-            chunk = rest or file.read(CHUNK)
-            if not chunk:
-                return
-            parts.append(decoder.decompress(chunk, LONGEST_LINE))
-            if decoder.unconsumed_tail or sum(map(len, parts)) > LONGEST_LINE:
-                raise ValueError("a group that is too long")
-            length += len(chunk)
-            rest = decoder.unused_data
-        yield b"".join(parts), length - len(rest)
 
 
 def _read(path: Path, row: Row) -> Group:

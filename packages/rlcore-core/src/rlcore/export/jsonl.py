@@ -7,10 +7,8 @@ from pathlib import Path
 
 from rlcore.export.columns import chat, columns, text
 from rlcore.export.selection import Selection
-from rlcore.images.encoding import open_image
+from rlcore.images.encoding import image_suffix
 
-SUFFIXES = {"JPEG": ".jpg", "WEBP": ".webp", "BMP": ".bmp", "GIF": ".gif", "TIFF": ".tiff"}
-"""Suffixes by the format of an image. Others are PNG."""
 ROWS = "trajectories.jsonl"
 
 
@@ -30,7 +28,7 @@ def write_with_media(selection: Selection, folder: Path) -> None:
             data = selection.image(sha256)
             written[sha256] = sha256
             if data is not None:
-                file = media / f"{sha256}{SUFFIXES.get(str(open_image(data).format), '.png')}"
+                file = media / f"{sha256}{image_suffix(data)}"
                 file.write_bytes(data)
                 written[sha256] = f"{media.name}/{file.name}"
         return written[sha256]

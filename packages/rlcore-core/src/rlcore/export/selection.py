@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rlcore.errors import DataError, NotInstalledError
 from rlcore.images.encoding import open_image
-from rlcore.runs.index import Row
+from rlcore.runs.index import Row, step_of
 from rlcore.runs.reading import Rollouts, is_unfinished
 from rlcore.runs.records import blobs_of, record_name
 from rlcore.types import Task, Trajectory
@@ -67,12 +67,12 @@ class Selection:
         for path in self._files:
             for one in self._rollouts.select([_current(path)]):
                 if self.accepts(one.row):
-                    yield Selected(_name(path), one.row, one.read().task, one.trajectory)
+                    yield Selected(record_name(step_of(path)), one.row, one.read().task, one.trajectory)
                     self.on_read()
 
     def records(self) -> Iterator[tuple[Path, bool, Iterator[Selected]]]:
         """For each file with a selected trajectory: its path, whether its step is in progress, and its trajectories."""
-        paths = {_name(path): path for path in self._files}
+        paths = {record_name(step_of(path)): path for path in self._files}
         for name, found in groupby(self, key=lambda one: one.record):
             path = _current(paths[name])
             yield path, is_unfinished(path), found
@@ -94,15 +94,11 @@ class Selection:
         return data
 
 
-def _name(path: Path) -> str:
-    return record_name(path).removeprefix(".").removesuffix(".unfinished")
-
-
 def _current(path: Path) -> Path:
     """The file of a step in progress, or its record if the step ended after the files were listed."""
     if not is_unfinished(path) or path.exists():
         return path
-    return path.parent.with_name("rollouts") / f"{_name(path)}.jsonl.gz"
+    return path.parent.with_name("rollouts") / f"{record_name(step_of(path))}.jsonl.gz"
 
 
 __all__ = ["Selected", "Selection"]

@@ -23,6 +23,8 @@ LARGEST_FILE = 100_000_000
 """Limit of an encoded image in bytes."""
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
 """The formats that are decoded. Others, such as those with embedded programs, are rejected."""
+SUFFIXES = {"JPEG": ".jpg", "WEBP": ".webp", "BMP": ".bmp", "GIF": ".gif", "TIFF": ".tiff"}
+"""Suffixes of files by format, besides ``.png``."""
 PNG_METADATA = (b"eXIf", b"Raw profile type exif", b"XML:com.adobe.xmp")
 """Chunks of a PNG that can state an orientation. They may follow the pixels, so pillow decodes a PNG to find them."""
 PNG_MODES = ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")
@@ -81,6 +83,11 @@ def data_uri(data: bytes) -> str:
     """
     kind = _pillow().MIME[open_image(data).format]
     return f"data:{kind};base64,{base64.b64encode(data).decode('ascii')}"
+
+
+def image_suffix(data: bytes) -> str:
+    """The suffix of the file of an encoded image, such as ``.png``. Raises as `image_size`."""
+    return SUFFIXES.get(str(open_image(data).format), ".png")
 
 
 def image_size(data: bytes) -> tuple[int, int]:

@@ -32,11 +32,13 @@ from rlcore.plugin_calls import value_text
 from rlcore.redaction import without_known
 from rlcore.runs.records import (
     EVIDENCE,
+    SharedBlobs,
     blobs_of,
+    group_of,
     line_of,
     member_of,
+    members,
     purpose_and_step,
-    read_group,
     read_groups,
     record_name,
 )
@@ -225,31 +227,22 @@ def read_index(path: Path) -> list[Row]:
 
 def read_unfinished(path: Path, *, decode_bytes: DecodeBytes | None = None) -> list[tuple[Row, Group]]:
     """The trajectories of a step in progress so far, each with its group. A group that is being written is left out."""
-    purpose, step = purpose_and_step(path.with_name(path.name.removeprefix(".").removesuffix(UNFINISHED)))
+    purpose, step = purpose_and_step(step_of(path))
     found: list[tuple[Row, Group]] = []
-    size, offset, place = path.stat().st_size, 0, 0
-    while offset < size:
-        try:
-            offset_after = _end_of_member(path, offset)
-            group = read_group(path, offset, decode_bytes=decode_bytes)
-        except (DataError, zlib.error):  # of a killed process
-            break
-        where = {"purpose": purpose, "step": step, "group": place}
-        found += [(row, group) for row in rows_of(group, where, {}, {"offset": offset})]
-        offset, place = offset_after, place + 1
+    offset, blobs = 0, blobs_of(path)
+    with open_regular(path) as file, suppress(DataError, OSError, ValueError, zlib.error):  # of a killed process
+        for place, (line, length) in enumerate(members(file)):
+            group = group_of(line, decode_bytes or SharedBlobs(blobs), f"{path} at byte {offset:,}")
+            where = {"purpose": purpose, "step": step, "group": place}
+            found += [(row, group) for row in rows_of(group, where, {}, {"offset": offset})]
+            offset += length
     return found
 
 
-def _end_of_member(path: Path, offset: int) -> int:
-    decoder = zlib.decompressobj(wbits=31)
-    with open_regular(path) as file:
-        file.seek(offset)
-        while not decoder.eof:
-            chunk = file.read(1 << 16)
-            if not chunk:
-                raise DataError(f"{path} ends within a group")
-            decoder.decompress(chunk)
-        return file.tell() - len(decoder.unused_data)
+def step_of(path: Path) -> Path:
+    """The path of a file of a step in progress with the name of its step; the path of another file as it is."""
+    name = path.name
+    return path.with_name(name.removeprefix(".").removesuffix(UNFINISHED)) if name.endswith(UNFINISHED) else path
 
 
 def records_of(run: Path) -> list[Path]:

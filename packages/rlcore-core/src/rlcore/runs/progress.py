@@ -63,16 +63,20 @@ ProgressDisplay = Callable[[Progress], None]
 
 
 class Meter:
-    """Counts a phase and shows it, as a context manager. Counting costs about a microsecond."""
+    """Counts a phase and shows it, as a context manager. Counting costs about a microsecond.
+
+    Attributes:
+        done: what was counted so far
+    """
 
     def __init__(self, phase: str, total: int, unit: str, show: ProgressDisplay) -> None:
         self._phase, self._total, self._unit, self._show = phase, total, unit, show
-        self._done = self._tokens = 0
+        self.done = self._tokens = 0
         self._started = self._shown = time.monotonic()
 
     def advance(self, done: int = 1, *, tokens: int = 0) -> None:
         """Count what was done, and show it if the last time is long enough ago."""
-        self._done += done
+        self.done += done
         self._tokens += tokens
         self.refresh()
 
@@ -90,7 +94,7 @@ class Meter:
     def _state(self, now: float, *, ended: bool = False) -> Progress:
         return Progress(
             phase=self._phase,
-            done=self._done,
+            done=self.done,
             total=self._total,
             unit=self._unit,
             tokens=self._tokens,

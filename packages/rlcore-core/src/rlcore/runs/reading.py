@@ -13,12 +13,14 @@ from rlcore.errors import DataError, UserError
 from rlcore.runs.evidence import TOKENS, Tokens, read_tokens
 from rlcore.runs.index import (
     TIMES,
+    UNFINISHED,
     Row,
     evidence_file,
     read_index,
     read_lines,
     read_unfinished,
     records_of,
+    step_of,
     unfinished_of,
 )
 from rlcore.runs.records import purpose_and_step, read_group, read_groups, stored_rollouts
@@ -69,7 +71,7 @@ class Rollouts:
             DataError: there are none.
             UserError: ``steps`` is none of these.
         """
-        growing = [one for one in unfinished_of(self.path) if _size(one)] if self.path.is_dir() else []
+        growing = [one for one in unfinished_of(self.path) if size_of(one)] if self.path.is_dir() else []
         try:
             found = stored_rollouts(self.path)
         except DataError:
@@ -148,18 +150,17 @@ def _other_rollouts(row: Row) -> DataError:
 
 def is_unfinished(path: Path) -> bool:
     """Whether a file has the groups of a step in progress."""
-    return path.suffix == ".unfinished"
+    return path.suffix == UNFINISHED
 
 
 def _place(path: Path) -> tuple[int, str]:
     """Sorts by step, and the evaluation of a step before its training."""
-    name = path.with_name(path.name.removeprefix(".").removesuffix(".unfinished")) if is_unfinished(path) else path
-    purpose, step = purpose_and_step(name)
+    purpose, step = purpose_and_step(step_of(path))
     return step, purpose
 
 
-def _size(path: Path) -> int:
-    """Of a file in bytes; 0 if it is gone, because its step has ended, or is a link to nothing."""
+def size_of(path: Path) -> int:
+    """The bytes of a file; 0 if it is gone, because its step has ended, or is a link to nothing."""
     with suppress(OSError):
         return path.stat().st_size
     return 0
@@ -169,4 +170,4 @@ def _same(group: Group) -> Group:
     return group
 
 
-__all__ = ["Found", "Rollouts", "is_unfinished", "range_of"]
+__all__ = ["Found", "Rollouts", "is_unfinished", "range_of", "size_of"]

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from rlcore.atomic_files import sweep, told, whole
 from rlcore.errors import DataError
@@ -29,6 +29,7 @@ from rlcore.types.codec import DecodeBytes, from_base64
 _NAME = re.compile(r"[0-9a-f]{64}")
 LARGEST = 10**300
 """Limit of integers that are rewards. JSON has integers that no float can hold."""
+CHUNK = 1 << 18
 EVIDENCE = "evidence"
 """The folder of a run with what is known about its rollouts; see `rlcore.runs.index` and `rlcore.runs.evidence`."""
 
@@ -93,10 +94,11 @@ class BlobStore:
                 where=str(path),
                 fix="copy the folder media/ together with the rollouts",
             ) from None
-        if len(data) > LARGEST_BLOB or media_hash(data) != sha256:
+        found = media_hash(data) if len(data) <= LARGEST_BLOB else ""
+        if found != sha256:
             raise DataError(
                 f"the image {sha256} is damaged",
-                found=f"content with the hash {media_hash(data)}" if len(data) <= LARGEST_BLOB else "too many bytes",
+                found=f"content with the hash {found}" if found else "too many bytes",
                 where=str(path),
                 fix="restore the file",
             )
@@ -214,10 +216,33 @@ def read_group(path: Path, offset: int, *, where: str = "", decode_bytes: Decode
             raise ValueError(f"a line of more than {LONGEST_LINE:,} bytes")
     except (OSError, EOFError, ValueError, zlib.error) as error:
         raise DataError(f"cannot read the group in {where}", found=str(error), fix="restore the file") from None
-    return _group_of(line, decode_bytes or _Shared(blobs_of(path)), where)
+    return group_of(line, decode_bytes or SharedBlobs(blobs_of(path)), where)
 
 
-def _group_of(line: bytes, decode_bytes: DecodeBytes, where: str) -> Group:
+def members(file: IO[bytes]) -> Iterator[tuple[bytes, int]]:
+    """The content and the length of each whole gzip member from the place of a file on.
+
+    Raises:
+        ValueError: a member is too long.
+        zlib.error: it is damaged.
+    """
+    rest = b""
+    while True:
+        decoder, parts, length = zlib.decompressobj(wbits=31), list[bytes](), 0
+        while not decoder.eof:
+            chunk = rest or file.read(CHUNK)
+            if not chunk:
+                return
+            parts.append(decoder.decompress(chunk, LONGEST_LINE))
+            if decoder.unconsumed_tail or sum(map(len, parts)) > LONGEST_LINE:
+                raise ValueError("a group that is too long")
+            length += len(chunk)
+            rest = decoder.unused_data
+        yield b"".join(parts), length - len(rest)
+
+
+def group_of(line: bytes, decode_bytes: DecodeBytes, where: str) -> Group:
+    """The group of a line. Raises `DataError`, which names the place, if it is no stored group."""
     try:
         return group_from_json(parse_json(line), decode_bytes=decode_bytes)
     except ValueError as error:
@@ -235,20 +260,21 @@ def read_groups(path: Path, *, decode_bytes: DecodeBytes | None = None) -> Itera
     try:
         with open_regular(path) as raw, gzip.open(raw) if path.suffix == ".gz" else raw as file:
             for number, line in json_lines(file):
-                yield _group_of(line, decode_bytes or _Shared(blobs), f"{path}:{number}")
+                yield group_of(line, decode_bytes or SharedBlobs(blobs), f"{path}:{number}")
     except (OSError, EOFError, ValueError, zlib.error) as error:
         fix = "restore the file, or leave it out"
         raise DataError(f"cannot read the rollouts in {path}", found=str(error), fix=fix) from None
 
 
-class _Shared:
-    """Reads each blob once."""
+class SharedBlobs:
+    """Reads each blob once, by its hash."""
 
     def __init__(self, blobs: BlobStore) -> None:
         self._blobs = blobs
         self._known: dict[str, bytes] = {}
 
     def __call__(self, sha256: str) -> bytes:
+        """The bytes of a hash. Raises as `BlobStore.get`."""
         if sha256 not in self._known:
             self._known[sha256] = self._blobs.get(sha256)
         return self._known[sha256]

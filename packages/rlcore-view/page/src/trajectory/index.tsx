@@ -1,8 +1,8 @@
 // A trajectory: its conversation or its tokens, its rewards, facts and times.
 import { useRef } from "preact/hooks";
 import { choose, link, useAddress } from "../address";
-import { api, type Group, type Trajectory } from "../api";
-import { useAnswer } from "../data";
+import { type Group, type Trajectory } from "../api";
+import { useGroup } from "../data";
 import { printable } from "../format";
 import { Crumbs, Loading, Panel, Pill, ProblemBox } from "../ui";
 import { FactsPanel, RewardsPanel } from "./facts";
@@ -18,10 +18,7 @@ type Mode = "messages" | "tokens";
 
 export function TrajectoryView(place: Place) {
   const { run, purpose, step, group, sibling } = place;
-  const { value, problem } = useAnswer(
-    (signal) => api.group(run, purpose, step, group, signal),
-    ["group", run, purpose, step, group].join("/"),
-  );
+  const { value, problem } = useGroup(run, purpose, step, group);
   const trajectory = value?.trajectories.find((one) => one.row.sibling === sibling);
   return (
     <>

@@ -35,12 +35,16 @@ def no_decoder() -> None:
 
 def decoder_of(path: Path) -> Decode | None:
     """The decoder of the run that a file of rollouts belongs to; None if its tokenizer is not here, or unusable."""
-    run = path.parent.parent
+    file = tokenizer_of(path.parent.parent)
+    return loaded(file) if file is not None else None
+
+
+def tokenizer_of(run: Path) -> Path | None:
+    """The file of the tokenizer of a run; None if it is not here."""
     folders = [*sorted((run / "checkpoints").glob("[0-9]*/model")), run / "model"]
     with suppress(RlcoreError, OSError, ValueError, KeyError, TypeError):
         folders.append(Path(str(config_layer(run).tree["model"]["path"])).expanduser())
-    file = next((folder / "tokenizer.json" for folder in folders if (folder / "tokenizer.json").is_file()), None)
-    return loaded(file) if file is not None else None
+    return next((folder / "tokenizer.json" for folder in folders if (folder / "tokenizer.json").is_file()), None)
 
 
 def loaded(file: Path) -> Decoding | None:
@@ -121,4 +125,4 @@ def _end(process: subprocess.Popen[bytes]) -> None:
                 pipe.close()
 
 
-__all__ = ["Decode", "Decoder", "Decoding", "decoder_of", "loaded", "no_decoder"]
+__all__ = ["Decode", "Decoder", "Decoding", "decoder_of", "loaded", "no_decoder", "tokenizer_of"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import click
@@ -12,10 +11,9 @@ from rlcore.console.terminal import say
 from rlcore.console.wording import counted
 from rlcore.errors import DataError, UserError
 from rlcore.export import FORMATS, Selection, export
+from rlcore.runs.progress import Meter, PrintedProgress
 from rlcore.runs.records import record_name
 from rlcore.session.exits import exits_reported
-
-PROGRESS_EVERY_S = 5.0
 
 
 @click.command(
@@ -52,20 +50,21 @@ def export_(
     if media and form != "jsonl":
         raise UserError("--media belongs to --format jsonl", found=form, fix="leave it out")
     condition = Where.parse(where) if where is not None else None
-    progress = _Progress()
-    selection = Selection(path, purpose, steps, condition or (lambda row: True), progress.step)
+    selection = Selection(path, purpose, steps, condition or (lambda row: True))
     target = _target(selection, form, media, out)
-    names: set[str] = set()
+    names, total = set[str](), 0
     for row in selection.rows():
         names |= names_of(row)
-        progress.total += condition is None or condition(row)
+        total += condition is None or condition(row)
     if condition is not None:
         condition.check(names)
-    if not progress.total:
+    if not total:
         raise DataError("no trajectory is selected", found=f"none in {path}", fix="change --purpose, --step or --where")
-    export(selection, form, target, media=media)
+    with Meter("export", total, "trajectory", PrintedProgress(lambda line: say(line, err=True))) as meter:
+        selection.on_read = meter.advance
+        export(selection, form, target, media=media)
     lost = f"; {counted(len(selection.missing), 'image')} missing or damaged" if selection.missing else ""
-    say(f"wrote {counted(progress.count, 'trajectory')} to {target}{lost}")
+    say(f"wrote {counted(meter.done, 'trajectory')} to {target}{lost}")
 
 
 def _target(selection: Selection, form: str, media: bool, out: Path | None) -> Path:
@@ -80,18 +79,3 @@ def _target(selection: Selection, form: str, media: bool, out: Path | None) -> P
     if run is not None and target.resolve().is_relative_to(run.resolve()):
         raise UserError(f"{target} is inside the run directory", where="--out", fix="give a path outside of the run")
     return target
-
-
-class _Progress:
-    """Counts trajectories, and periodically prints how many are written."""
-
-    def __init__(self) -> None:
-        self.count, self.total = 0, 0
-        self._told = time.monotonic()
-
-    def step(self) -> None:
-        """Count a trajectory."""
-        self.count += 1
-        if time.monotonic() - self._told >= PROGRESS_EVERY_S:
-            self._told = time.monotonic()
-            say(f"{self.count:,} of {counted(self.total, 'trajectory')}", err=True)

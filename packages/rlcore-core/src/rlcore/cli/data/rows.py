@@ -21,14 +21,12 @@ from rlcore.console.wording import counted
 from rlcore.data import files as data
 from rlcore.data.row_images import COLUMNS, ImageReader
 from rlcore.errors import DataError, NotInstalledError, RlcoreError, WriteError
-from rlcore.images.encoding import decode_image, open_image
+from rlcore.images.encoding import decode_image, image_suffix
 from rlcore.json_files import json_lines, open_regular, parse_json, read_json
 from rlcore.plugin_calls import value_text
 from rlcore.runs.records import BlobStore, blobs_of, group_from_json
 from rlcore.types import Group, NumberArray, Segment, Task, Trajectory, thaw, to_json
 from rlcore.types.arrays import FORMATS
-
-SUFFIXES = {"JPEG": ".jpg", "WEBP": ".webp", "BMP": ".bmp", "GIF": ".gif", "TIFF": ".tiff"}
 
 LONGEST_ANSWER = 600
 """Characters of an answer that are shown as the model wrote it."""
@@ -346,12 +344,11 @@ class ShownImages:
         name = sha256[:12]
         try:
             data = read(sha256)
-            opened = open_image(data)
-            image = decode_image(data)
+            suffix, image = image_suffix(data), decode_image(data)
         except RlcoreError as error:
             say(f"      [image {name}: {str(error).splitlines()[0]}]")
             return
-        path = self._path(name, SUFFIXES.get(str(opened.format), ".png"), data) or stored
+        path = self._path(name, suffix, data) or stored
         where = path or "--images DIR writes it to a file"
         say(f"      [image {name}, {image.width} x {image.height}{', ' if path else '; '}{where}]")
 
