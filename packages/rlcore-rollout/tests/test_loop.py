@@ -153,7 +153,7 @@ def test_environment_exception_is_stored_as_a_failure(play: Play, method: str, b
     assert failure_of(trajectory).boundary is Boundary.ENVIRONMENT
     assert "ValueError: the simulator fell over" in failure_of(trajectory).message
     assert all(environment.closed == 1 for environment in play.environments)
-    assert play.engine.released == ["s"]
+    assert play.engine.released == (["s"] if play.environments else [])  # no session begins without an environment
     if method == "step":
         assert trajectory.sampled_tokens > 0
 

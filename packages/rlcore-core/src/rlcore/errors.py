@@ -12,6 +12,7 @@
     │   └── WriteError         a file of a run that cannot be written, for example on a full disk
     ├── EngineError            an engine that crashed, hung or returned invalid output
     │   └── ContextFullError   a conversation that fills the context of the model
+    ├── EpisodeEnded           the policy no longer answers a harness: its turns or its context are used up
     ├── ComponentExitError     a component that tried to end the process
     ├── DivergenceError        training whose loss, gradient or weights are no longer finite: exit code 1
     ├── ProcessError           one of a run's processes that failed or is gone, as the others see it
@@ -115,6 +116,18 @@ class EngineError(RlcoreError):
 
 class ContextFullError(EngineError):
     """A conversation that fills the context of the model, so that it cannot answer."""
+
+
+class EpisodeEnded(RlcoreError):
+    """The policy no longer answers a harness, because its turns or its context are used up, or the episode is over.
+
+    Attributes:
+        stop: why, as a value of `rlcore.types.Stop`
+    """
+
+    def __init__(self, message: str, stop: str) -> None:
+        self.stop = stop
+        super().__init__(message)
 
 
 class DivergenceError(ExplainedError):

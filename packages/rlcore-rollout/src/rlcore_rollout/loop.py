@@ -5,11 +5,12 @@ A failure is stored in its trajectory, which it ends. Other trajectories are not
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
-from rlcore.contracts import Environment
+from rlcore.contracts import Environment, Harness
 from rlcore.episodes.calls import CallFailed, call
 from rlcore.episodes.context import EpisodeContext, takes_context
 from rlcore.errors import SandboxFailure, ToolFailure
@@ -17,6 +18,7 @@ from rlcore.timing import timed
 from rlcore.types import Boundary, Observation, Sampling, Step, Stop, Trajectory
 from rlcore.types.checking import flaw_in_observation, flaw_in_step
 
+from rlcore_rollout.conversations import Conversations
 from rlcore_rollout.images import EpisodeImages, ImagePool
 from rlcore_rollout.model_client import ModelClient
 from rlcore_rollout.trajectory_builder import End, Record
@@ -41,7 +43,7 @@ class AgentLoop:
         blocking: whether the environment's plain methods run in threads
     """
 
-    make_environment: Callable[[], Environment]
+    make_environment: Callable[[], Environment | Harness]
     model_client: ModelClient
     limits: Limits
     blocking: bool = False
@@ -75,13 +77,11 @@ class AgentLoop:
             images: shared with the siblings, so that equal images are fitted once and are one object
         """
         task = context.task
-        record = Record(name=session, images=EpisodeImages(images or ImagePool(self.model_client.fit), task.images))
+        images = images or ImagePool(self.model_client.fit)
+        record = Record(name=session, images=EpisodeImages(images, task.images), sampling=sampling)
         closing: list[str] = []
         try:
-            try:
-                await self._episode(record, context, environment_seed, sampling, closing)
-            finally:
-                await self._release(record.session, closing)
+            await self._episode(record, context, environment_seed, sampling, closing)
         except End as end:
             failure = end.failure
             if failure is not None:
@@ -98,15 +98,33 @@ class AgentLoop:
                 tools=record.tools,
                 images=record.images.used,
                 metrics=record.metrics,
+                sampling=record.sampling,
             )
 
     async def _episode(
         self, record: Record, context: EpisodeContext, seed: int, sampling: Sampling, closing: list[str]
     ) -> NoReturn:
-        until = context.deadline
-        environment = await self._ask("the environment's constructor", self.make_environment, until=until)
+        environment = await self._ask("the environment's constructor", self.make_environment, until=context.deadline)
         try:
-            given = {"context": context} if takes_context(environment.reset) else {}
+            if isinstance(environment, Harness) and not hasattr(environment, "reset"):
+                await self._run(environment, record, context, seed, sampling, closing)
+            await self._converse(environment, record, context, seed, sampling, closing)
+        finally:
+            await self._close("close", environment.close, threaded=self.blocking, closing=closing)
+
+    async def _converse(
+        self,
+        environment: Environment,
+        record: Record,
+        context: EpisodeContext,
+        seed: int,
+        sampling: Sampling,
+        closing: list[str],
+    ) -> NoReturn:
+        """Alternate between the environment and the engine."""
+        until = context.deadline
+        try:
+            given: dict[str, Any] = {"context": context} if takes_context(environment.reset) else {}
             observation = await self._ask("reset", environment.reset, context.task, until=until, seed=seed, **given)
             _expect("reset", observation, Observation, flaw_in_observation)
             if observation.context is not None:
@@ -130,13 +148,70 @@ class AgentLoop:
                 if step.terminated or step.truncated or step.stop is not None:
                     if observation.messages:
                         record.add_unseen((await record.enter(observation)).messages)
-                    raise End(step.stop or (Stop.DONE if step.terminated else Stop.MAX_TURNS))
+                    raise End(_reason(step))
         finally:
-            await self._close("close", environment.close, threaded=self.blocking, closing=closing)
+            await self._release(record.session, closing)
 
-    async def _ask(self, name: str, method: Callable[..., Any], *arguments: Any, until: float, **keywords: Any) -> Any:
+    async def _run(
+        self,
+        harness: Harness,
+        record: Record,
+        context: EpisodeContext,
+        seed: int,
+        sampling: Sampling,
+        closing: list[str],
+    ) -> NoReturn:
+        """Answer an agent that has its own loop. Its conversations become the segments of the trajectory."""
+        policy = Conversations(
+            model_client=self.model_client,
+            sampling=sampling,
+            session=record.name,
+            images=record.images,
+            release=lambda session: self._release(session, closing),
+            timeout_s=self.limits.engine_timeout_s,
+            until=context.deadline,
+        )
+        step: Step | None = None
+        try:
+            step = await self._ask(
+                "run",
+                harness.run,
+                context.task,
+                until=context.deadline,
+                timeout_s=math.inf,
+                policy=policy,
+                seed=seed,
+                context=context,
+            )
+            _expect("run", step, Step, flaw_in_step)
+        except End:
+            if policy.failure is None and policy.stop is None:
+                raise
+        finally:
+            await policy.close()
+            record.join(policy.records)
+            record.sampling = policy.sampling
+        if policy.failure is not None:
+            raise End(Stop.CANCELLED, policy.failure)
+        if not policy.turns and policy.stop is None:
+            raise End.failed(Boundary.ENVIRONMENT, "the harness did not ask the policy")
+        if step is not None and record.segments:
+            record.add_step(step)
+            if step.observation.messages:
+                record.add_unseen((await record.enter(step.observation)).messages)
+        raise End(policy.stop or (_reason(step) if step is not None else Stop.DONE))
+
+    async def _ask(
+        self,
+        name: str,
+        method: Callable[..., Any],
+        *arguments: Any,
+        until: float,
+        timeout_s: float | None = None,
+        **keywords: Any,
+    ) -> Any:
         """Call the environment. A failure ends the trajectory."""
-        timeout_s, threaded = self.limits.environment_timeout_s, self.blocking
+        timeout_s, threaded = timeout_s or self.limits.environment_timeout_s, self.blocking
         try:
             with timed("make" if method is self.make_environment else name):
                 return await call(
@@ -163,6 +238,11 @@ class AgentLoop:
             await call(name, method, *arguments, timeout_s=self.limits.environment_timeout_s, threaded=threaded)
         except CallFailed as failed:
             closing.append(str(failed))
+
+
+def _reason(step: Step) -> Stop:
+    """Why the environment ended the episode."""
+    return step.stop or (Stop.MAX_TURNS if step.truncated and not step.terminated else Stop.DONE)
 
 
 def _expect(name: str, value: Any, kind: type, flaw_in: Callable[[Any], str | None]) -> None:

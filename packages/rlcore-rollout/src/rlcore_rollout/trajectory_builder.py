@@ -18,6 +18,7 @@ from rlcore.types import (
     Message,
     Observation,
     Prompt,
+    Sampling,
     Segment,
     Step,
     Stop,
@@ -140,6 +141,8 @@ class Record:
     segments: list[GrowingSegment] = field(default_factory=list)
     tools: tuple[ToolSchema, ...] = ()
     metrics: dict[str, float] = field(default_factory=dict)
+    sampling: Sampling | None = None
+    """The sampling parameters of all generations."""
 
     @property
     def segment(self) -> GrowingSegment:
@@ -175,6 +178,17 @@ class Record:
     def begin_segment(self, context: Sequence[Message] = ()) -> None:
         """Start a new segment."""
         self.segments.append(GrowingSegment(context=tuple(context)))
+
+    def join(self, others: Iterable[Record]) -> None:
+        """Append the segments, tools and counts of others. Of tools with the same name, the first one is kept."""
+        tools = {tool.name: tool for tool in self.tools}
+        for other in others:
+            self.segments += other.segments
+            for tool in other.tools:
+                tools.setdefault(tool.name, tool)
+            for name, value in other.metrics.items():
+                self.count(name, value)
+        self.tools = tuple(tools.values())
 
     def add_unseen(self, messages: tuple[Message, ...]) -> None:
         """Append messages that the model never saw."""

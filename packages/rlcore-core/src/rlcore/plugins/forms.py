@@ -22,8 +22,8 @@ METHODS: Mapping[str, tuple[str, ...]] = {
     "sandbox": ("open", "close"),
 }
 """Kinds whose targets are classes, and their required methods."""
-CHAT_ENGINE = ("chat", "release", "close")
-"""The methods of an engine that uses messages."""
+OTHERS: Mapping[str, tuple[str, ...]] = {"engine": ("chat", "release", "close"), "environment": ("run", "close")}
+"""The methods of an engine that uses messages, and of a `Harness`: classes that have the first, but not that above."""
 FUNCTIONS = frozenset({"model", "check", "diagnosis"})
 """Kinds whose targets are functions."""
 CALLED = {"tool": "its arguments", "reward": "trajectory, task", "advantage": "inputs", "loss": "inputs"}
@@ -34,7 +34,9 @@ def mistake_in(kind: str, target: Any) -> tuple[str, str, str] | None:
     """The required form of a target of this kind, its actual form, and the fix; None if the form is valid."""
     is_class = isinstance(target, type)
     if kind in METHODS:
-        methods = CHAT_ENGINE if kind == "engine" and hasattr(target, "chat") else METHODS[kind]
+        methods, others = METHODS[kind], OTHERS.get(kind, ())
+        if others and hasattr(target, others[0]) and not hasattr(target, methods[0]):
+            methods = others
         wanted = f"must be a class with {_listed(methods)}"
         if not is_class:
             return wanted, _described(target), "refer to the class"

@@ -6,7 +6,7 @@ All types are immutable, and support pickle, ``copy.deepcopy`` and JSON (`to_jso
 from rlcore.types.arrays import FrozenArray, Logprobs, LossMask, NumberArray, TokenIds
 from rlcore.types.codec import from_json, to_json
 from rlcore.types.frozen import FrozenDict, freeze, thaw
-from rlcore.types.generation import ChatCompletion, Completion, FinishReason, MediaSpan, Prompt, Sampling
+from rlcore.types.generation import ChatCompletion, Completion, FinishReason, MediaSpan, Prompt, Response, Sampling
 from rlcore.types.messages import (
     ImagePart,
     JsonSchema,
@@ -46,6 +46,7 @@ __all__ = [
     "Part",
     "Prompt",
     "RecordedEpisode",
+    "Response",
     "RewardResult",
     "Role",
     "RolloutKey",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from rlcore.types.arrays import Logprobs, TokenIds
 from rlcore.types.frozen import FrozenDict, freeze
@@ -95,3 +95,12 @@ class ChatCompletion:
     """Tokens of the whole prompt; None if the server does not report them."""
     completion_tokens: int | None = None
     """Tokens of the answer, including reasoning; None if the server does not report them."""
+
+
+class Response(NamedTuple):
+    """A turn of the policy in the conversation of a `rlcore.contracts.Harness`."""
+
+    turn: int
+    """Number of the turn, which `EpisodePolicy.reward` and `EpisodePolicy.withdraw` take."""
+    completion: ChatCompletion
+    """The message, whose tool calls have ids."""

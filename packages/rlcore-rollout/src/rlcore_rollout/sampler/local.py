@@ -276,7 +276,7 @@ class LocalSampler:
         with collected() as times:
             scored = await self._acted_and_scored(task, key, sibling, completions, ended)
         counts = {**scored.metrics, **completions.counts}
-        return scored.replace(metrics=counts, sampling=completions.sampling, times=tuple(times))
+        return scored.replace(metrics=counts, times=tuple(times))
 
     async def _acted_and_scored(
         self,
@@ -349,7 +349,9 @@ class LocalSampler:
                 raise
             # The boundary of a trajectory: an error is reported and does not affect other trajectories.
             failure = Failure(boundary=Boundary.ENVIRONMENT, message=f"the agent loop raised {describe(error)}")
-            ended = Trajectory(task_id=task.id, sibling=sibling, stop=Stop.CANCELLED, failure=failure)
+            ended = Trajectory(
+                task_id=task.id, sibling=sibling, stop=Stop.CANCELLED, failure=failure, sampling=given.sampling
+            )
         if ended.failure is None or ended.failure.boundary is not Boundary.ENVIRONMENT:
             return ended
         return ended.replace(failure=replace(ended.failure, message=f"{stage.named}: {ended.failure.message}"))

@@ -1,0 +1,342 @@
+"""The policy for an agent with its own loop: conversations that it sends as messages become segments of tokens.
+
+A request repeats the whole conversation, as messages. The tokens that were sampled are kept, so a request is compared
+with the messages of earlier conversations, and only what follows them is rendered.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from rlcore.errors import EngineError, EpisodeEnded
+from rlcore.timing import timed
+from rlcore.types import (
+    Boundary,
+    ChatCompletion,
+    Failure,
+    FinishReason,
+    FrozenDict,
+    ImagePart,
+    Message,
+    Observation,
+    Response,
+    Sampling,
+    Stop,
+    ToolSchema,
+    derive_seed,
+    thaw,
+)
+from rlcore.types.checking import flaw_in_observation, is_finite
+
+from rlcore_rollout.images import EpisodeImages
+from rlcore_rollout.model_client import ModelClient, TokenClient
+from rlcore_rollout.trajectory_builder import End, Record
+
+Key = tuple[Any, ...]
+"""A message without what SDKs change when they send it again."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _State:
+    """The lengths of a conversation before a turn, to which it returns if the turn does not count."""
+
+    keys: int
+    turn: int | None
+    tokens: int
+    turns: int
+    media: int
+    metrics: dict[str, float]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Conversation:
+    """A segment in progress, and the messages with which a request that continues it begins."""
+
+    record: Record
+    seed: int
+    keys: list[Key] = field(default_factory=list)
+    busy: bool = False
+    """Whether a turn is being sampled."""
+    turn: int | None = None
+    """Number of its last turn."""
+    before: _State | None = None
+    """Its state before the last turn, until that is withdrawn."""
+
+    def state(self) -> _State:
+        grown = self.record.segments[0] if self.record.segments else None
+        return _State(
+            keys=len(self.keys),
+            turn=self.turn,
+            tokens=len(grown) if grown else 0,
+            turns=len(grown.turns) if grown else 0,
+            media=len(grown.media) if grown else 0,
+            metrics=dict(self.record.metrics),
+        )
+
+    def restore(self, state: _State) -> None:
+        del self.keys[state.keys :]
+        self.turn, self.record.metrics = state.turn, state.metrics
+        if self.record.segments:
+            grown = self.record.segment
+            for values in (grown.token_ids, grown.loss_mask, grown.logprobs):
+                del values[state.tokens :]
+            del grown.turns[state.turns :], grown.media[state.media :]
+
+
+class Conversations:
+    """Answers a harness in one episode (`rlcore.contracts.EpisodePolicy`).
+
+    Args:
+        model_client: the connection to the engine
+        sampling: that of the run, with the seed of the trajectory
+        session: the engine's name for the trajectory; later conversations append ``/1``, ``/2``, …
+        images: those of the episode
+        release: ends a session of the engine
+        timeout_s: deadline of one generation
+        until: deadline of the trajectory
+
+    Attributes:
+        max_turns: as `EpisodePolicy.max_turns`
+        failure: the failure of the engine, which is that of the episode
+        stop: why the last request was not answered, or not to its end
+    """
+
+    def __init__(
+        self,
+        *,
+        model_client: ModelClient,
+        sampling: Sampling,
+        session: str,
+        images: EpisodeImages,
+        release: Callable[[str], Awaitable[None]],
+        timeout_s: float,
+        until: float,
+    ) -> None:
+        self._client, self._sampling, self._session, self._images = model_client, sampling, session, images
+        self._release, self._timeout_s, self._until = release, timeout_s, until
+        self.max_turns: int | None = None
+        self.failure: Failure | None = None
+        self.stop: Stop | None = None
+        self._closed = False
+        self._conversations: list[_Conversation] = []
+        self._sessions: list[str] = []
+        """The names of all sessions, also of those that were given up."""
+        self._by_turn: dict[int, _Conversation] = {}
+        """The conversation of each turn that counts."""
+        self._used: dict[int, Sampling] = {}
+        self._next_turn = 0
+        self._pending = 0
+        """The number of turns that are being sampled."""
+        self._seen: set[Key] = set()
+        """The messages of all conversations."""
+        self._prompts: dict[str, int] = {}
+        """How many conversations began with the same messages."""
+
+    @property
+    def turns(self) -> int:
+        """The number of turns so far, without those that were withdrawn."""
+        return len(self._by_turn)
+
+    @property
+    def records(self) -> list[Record]:
+        """The conversations in which the policy has answered, in the order in which they began."""
+        return [each.record for each in self._conversations if each.turn is not None]
+
+    @property
+    def sampling(self) -> Sampling | None:
+        """The sampling parameters of all turns, with the seed of the trajectory; None if turns had different ones."""
+        found = {replace(each, seed=self._sampling.seed) for each in self._used.values()} or {self._sampling}
+        return found.pop() if len(found) == 1 else None
+
+    async def respond(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[ToolSchema] = (),
+        images: Iterable[bytes] = (),
+        sampling: Mapping[str, Any] = FrozenDict(),
+    ) -> Response:
+        """As `EpisodePolicy.respond`."""
+        self._require_open()
+        messages, tools, images = tuple(messages), tuple(tools), tuple(images)
+        given = Observation(messages=messages, tools=tools, images=images)
+        if flaw := flaw_in_observation(given) or ("no messages" if not messages else None):
+            raise ValueError(f"the request has {flaw}")
+        if messages[-1].role == "assistant":
+            raise ValueError("the last message is one of the assistant, which cannot be continued")
+        keys = [_key(message) for message in messages]
+        conversation = self._continued(keys, messages, tools) or self._begin(keys, tools)
+        before, conversation.busy = conversation.state(), True
+        self._pending += 1
+        try:
+            self._images.add(images)
+            response = await self._sample(conversation, keys, messages, self._merged(conversation, sampling))
+        except BaseException:
+            self._restore(conversation, before)
+            raise
+        finally:
+            self._pending -= 1
+            conversation.busy = False
+        conversation.before = before
+        return response
+
+    def withdraw(self, turn: int) -> None:
+        """As `EpisodePolicy.withdraw`."""
+        conversation = self._by_turn.get(turn)
+        if conversation is None or conversation.turn != turn or conversation.busy or conversation.before is None:
+            return
+        self._restore(conversation, conversation.before)
+        conversation.before = None
+        del self._by_turn[turn], self._used[turn]
+
+    def reward(self, value: float, *, turn: int | None = None) -> None:
+        """As `EpisodePolicy.reward`."""
+        if not is_finite(value):
+            raise ValueError(f"a reward must be a finite number, not {value!r:.40}")
+        number = max(self._by_turn, default=-1) if turn is None else turn
+        if (conversation := self._by_turn.get(number)) is None:
+            raise ValueError("there is no turn to reward" if turn is None else f"there is no turn {turn!r:.40}")
+        place = [each for each, other in self._by_turn.items() if other is conversation].index(number)
+        turns = conversation.record.segment.turns
+        index = [i for i, each in enumerate(turns) if each.kind == "policy"][place]
+        turns[index] = replace(turns[index], reward=(turns[index].reward or 0.0) + float(value))
+        conversation.record.count("step_reward", float(value))
+
+    async def close(self) -> None:
+        """End the episode, and the engine's sessions."""
+        self._closed = True
+        for session in self._sessions:
+            await self._release(session)
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise EpisodeEnded("the episode is over", Stop.DONE)
+        if self.failure is not None:
+            raise EngineError(self.failure.message)
+        if self.max_turns is not None and self.turns + self._pending >= self.max_turns:
+            self.stop = Stop.MAX_TURNS
+            raise EpisodeEnded(f"the policy has answered {self.max_turns} times, which is its limit", self.stop)
+
+    def _continued(
+        self, keys: Sequence[Key], messages: Sequence[Message], tools: tuple[ToolSchema, ...]
+    ) -> _Conversation | None:
+        """The longest conversation that the messages continue; None if they begin another one."""
+
+        def continues(each: _Conversation) -> bool:
+            known = len(each.keys)
+            if each.busy or each.turn is None or known >= len(keys) or each.record.tools != tools:
+                return False
+            # The chat format renders what others say after an answer. Anything else needs a new prompt.
+            said_by_others = all(message.role in ("user", "tool") for message in messages[known:])
+            return said_by_others and each.keys == keys[:known]
+
+        return max(filter(continues, self._conversations), key=lambda each: len(each.keys), default=None)
+
+    def _begin(self, keys: Sequence[Key], tools: tuple[ToolSchema, ...]) -> _Conversation:
+        # The seed must not depend on the order of concurrent conversations, which depends on the time.
+        prompt = repr((keys, [tool.as_json() for tool in tools]))
+        equal = self._prompts[prompt] = self._prompts.get(prompt, -1) + 1
+        made = _Conversation(
+            record=Record(name=self._new_session(), images=self._images, tools=tools),
+            seed=derive_seed(self._sampling.seed, "conversation", prompt, equal),
+        )
+        self._conversations.append(made)
+        return made
+
+    def _new_session(self) -> str:
+        self._sessions.append(f"{self._session}/{len(self._sessions)}" if self._sessions else self._session)
+        return self._sessions[-1]
+
+    def _restore(self, conversation: _Conversation, state: _State) -> None:
+        conversation.restore(state)
+        if conversation.turn is None:
+            self._conversations.remove(conversation)
+        else:  # the prompts of a session extend each other, and those of this one no longer do
+            conversation.record.name = self._new_session()
+
+    def _merged(self, conversation: _Conversation, sampling: Mapping[str, Any]) -> Sampling:
+        """The sampling parameters of a turn."""
+        changes, base = dict(sampling), self._sampling
+        changes["max_new_tokens"] = min(changes.get("max_new_tokens", base.max_new_tokens), base.max_new_tokens)
+        changes["stop"] = (*base.stop, *changes.get("stop", ()))
+        return replace(base, seed=conversation.seed, **changes)
+
+    async def _sample(
+        self, conversation: _Conversation, keys: list[Key], messages: tuple[Message, ...], sampling: Sampling
+    ) -> Response:
+        record, client = conversation.record, self._client
+        try:
+            client.observe(record, await record.enter(self._observation(conversation, keys, messages)))
+            with timed("turn"):
+                message, reason = await client.generate(record, sampling, timeout_s=self._timeout_s, until=self._until)
+        except End as end:
+            raise self._refusal(end) from end
+        if self._closed:
+            raise EpisodeEnded("the episode is over", Stop.DONE)
+        number, self._next_turn = self._next_turn, self._next_turn + 1
+        shown = self._shown(record, message, sampling.stop[len(self._sampling.stop) :], number)
+        conversation.keys, conversation.turn = [*keys, _key(shown)], number
+        self._seen.update(conversation.keys)
+        self._by_turn[number], self._used[number] = conversation, sampling
+        self.stop = Stop.LENGTH if reason == "length" else None
+        return Response(number, _completion(record, shown, reason))
+
+    def _observation(self, conversation: _Conversation, keys: list[Key], messages: tuple[Message, ...]) -> Observation:
+        """What the policy sees before its turn. What it has seen in other conversations is the context of a new one."""
+        if conversation.turn is not None:
+            return Observation(messages=messages[len(conversation.keys) :])
+        known = next((i for i, key in enumerate(keys) if key not in self._seen), len(keys))
+        return Observation(messages=messages[known:], context=messages[:known] or None)
+
+    def _refusal(self, end: End) -> Exception:
+        """The error for the harness."""
+        if end.failure is None:
+            self.stop = end.stop
+            return EpisodeEnded("the conversation leaves no room for an answer in the context of the model", end.stop)
+        if end.failure.boundary is Boundary.ENVIRONMENT:  # the messages
+            return ValueError(end.failure.message)
+        self.failure = end.failure
+        return EngineError(end.failure.message)
+
+    def _shown(self, record: Record, message: Message, stops: Sequence[str], turn: int) -> Message:
+        """The message for the harness: without stop texts, and with an id for each call.
+
+        A message with an unreadable call is shown as it was written, without calls, since requests cannot have any.
+        """
+        if any(call.arguments is None for call in message.tool_calls) and isinstance(self._client, TokenClient):
+            ids, ends = record.segment.last_turn_ids, self._client.chat_format.stop_token_ids
+            text = self._client.chat_format.decode(ids[:-1] if ids[-1] in ends else ids)
+            message = replace(message, content=text, tool_calls=())
+        if isinstance(message.content, str):
+            cuts = [message.content.find(text) for text in stops if text in message.content]
+            message = replace(message, content=message.content[: min(cuts)] if cuts else message.content)
+        # Those of a parser count from 0 in each message, but agents look for results by id in all messages.
+        calls = (replace(each, id=f"call_{turn}_{i}") for i, each in enumerate(message.tool_calls))
+        return replace(message, tool_calls=tuple(calls))
+
+
+def _completion(record: Record, shown: Message, reason: FinishReason) -> ChatCompletion:
+    turn = record.segment.turns[-1]
+    counts = {"prompt_tokens": turn.start, "completion_tokens": turn.end - turn.start} if turn.end else {}
+    return ChatCompletion(message=shown, finish_reason=reason, **counts)
+
+
+def _key(message: Message) -> Key:
+    """What makes two messages equal: parts of text are joined, arguments are compared as values, ids do not count."""
+    parts = (message.content,) if isinstance(message.content, str) else message.content
+    content: list[str] = [""]
+    for part in parts:
+        if isinstance(part, ImagePart):
+            content += [part.sha256, ""]
+        else:
+            content[-1] += part if isinstance(part, str) else part.text
+    if message.role == "assistant":  # SDKs remove the white space around answers
+        content = [text.strip() for text in content]
+    calls = tuple((call.name, json.dumps(thaw(call.arguments), sort_keys=True)) for call in message.tool_calls)
+    return message.role, tuple(content), calls
+
+
+__all__ = ["Conversations"]
