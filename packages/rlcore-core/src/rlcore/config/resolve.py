@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from rlcore.specs import Spec
 
 Others = TypeVar("Others", bound=BaseModel)
-Purpose = Literal["run", "evaluation"]
+Purpose = Literal["run", "evaluation", "serving"]
 TRAINING_ONLY = frozenset({"trainer", "strategy", "algorithm", "advantage", "loss"})
 """Kinds that an evaluation does not need. Their tables are checked only if their package is installed."""
 NEEDED = "List should have at least 1 item"
@@ -103,7 +103,7 @@ class _Resolver:
     def resolve(self) -> Resolved:
         tree = self.merged.tree
         self._host_environments()
-        unread = {*TRAINING_ONLY, "trackers"} if self.purpose == "evaluation" else frozenset()
+        unread = {*TRAINING_ONLY, "trackers"} if self.purpose != "run" else frozenset()
         check_secrets({key: value for key, value in tree.items() if key not in unread}, self.merged)
         extra = self._trainer_tables()
         config = self.validator.validate(RunConfig, self._own_tables(), ())
@@ -235,6 +235,8 @@ class _Resolver:
         own = {key: value for key, value in table.items() if key not in ("id", *keys)}
         if model is not None and "id" in model.model_fields:
             own["id"] = id
+        if model is not None:  # an environment that starts the other interpreter itself
+            own |= {key: table[key] for key in HOSTING if key in table and key in model.model_fields}
         self._add(path, self.validator.own(model, own, path), id=id, keys=keys)
 
     def _components_within(self, table: str, model: Model) -> None:
@@ -304,16 +306,18 @@ class _Resolver:
         self._selected("trackers", "tracker", [id for id in ids if isinstance(id, str)], TrackersTable)
 
     def _brings_its_model(self) -> bool:
-        """Whether this is an evaluation with an engine that needs no ``model.path``."""
+        """Whether nothing is trained, and the engine needs no ``model.path``."""
         engine = self._table("rollout").get("engine")
         spec = self._spec("engine", engine, (), report=False) if isinstance(engine, str) else None
-        return self.purpose == "evaluation" and isinstance(spec, EngineSpec) and spec.speaks == "messages"
+        return self.purpose != "run" and isinstance(spec, EngineSpec) and spec.speaks == "messages"
 
     def _needs_environment(self) -> bool:
         """Whether an environment and a reward are required."""
+        if self.purpose != "run":
+            return self.purpose == "evaluation"
         id = self._table("trainer").get("id", _default_id("trainer"))
         spec = self._spec("trainer", str(id), (), report=False)
-        return self.purpose == "evaluation" or not isinstance(spec, TrainerSpec) or spec.needs_environment
+        return not isinstance(spec, TrainerSpec) or spec.needs_environment
 
     def _builder(self) -> None:
         """Validate the options of a ``builtin:NAME`` model with the builder's own model."""
@@ -329,7 +333,7 @@ class _Resolver:
         try:
             return self.registry.spec(kind, id)
         except UserError as error:
-            training_only = self.purpose == "evaluation" and kind in TRAINING_ONLY
+            training_only = self.purpose != "run" and kind in TRAINING_ONLY
             if report and not training_only:
                 self.validator.not_found(path, str(error), repr(id))
             return None
@@ -339,7 +343,7 @@ class _Resolver:
         try:
             return load(*arguments)  # type: ignore[no-any-return]
         except UserError as error:
-            if not (self.purpose == "evaluation" and path[0] in TRAINING_ONLY):
+            if not (self.purpose != "run" and path[0] in TRAINING_ONLY):
                 self.validator.not_found(path, str(error))
             return "missing"
 
