@@ -11,8 +11,9 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
-from rlcore.runs.evidence import write_times, write_tokens
-from rlcore.runs.index import evidence_file, write_record
+from rlcore.rollouts.evidence import write_times, write_tokens
+from rlcore.rollouts.index import evidence_file
+from rlcore.rollouts.writing import write_record
 from rlcore.types import (
     Group,
     Logprobs,

@@ -13,8 +13,8 @@ from rl_plugin_visual_cot.observer import evaluated
 from rl_plugin_visual_cot.prompts import answered
 from rl_plugin_visual_cot.samples import lines_of, numbers_of, samples_of
 from rlcore import Boundary, Failure, Group, Stop, Task
+from rlcore.rollouts.records import read_groups
 from rlcore.runs.directory import Asked, RunDirectory
-from rlcore.runs.records import read_groups
 from rlcore.session.session import RunSession
 from rlcore.testing import make_trajectory
 from rlcore.types import media_hash

@@ -71,6 +71,17 @@ def test_siblings_start_alike_and_decide_differently() -> None:
     assert first.segments[0].logprobs != second.segments[0].logprobs
 
 
+def test_player_knows_what_the_environments_told_to_do() -> None:
+    vector, _ = environments([Counting] * 2, "sync")
+    try:
+        player = Player(model_for(vector, chunk=2), vector, max_steps=5)
+        jobs = list(jobs_of(TASKS, 2, seed=1, purpose="train", step=4))
+        player.play(jobs, greedy=True)
+    finally:
+        vector.close()
+    assert player.instructions == {job.task.key: f"count {job.seed}" for job in jobs}
+
+
 def test_greedy_siblings_are_equal() -> None:
     first, second, *_ = played(greedy=True)
     assert first.metrics == second.metrics

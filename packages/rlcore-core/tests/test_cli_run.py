@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rlcore.rollouts.records import read_groups
 from rlcore.runs.directory import read_metrics
-from rlcore.runs.records import read_groups
 from rlcore.session.session import RunSession
 
 Call = Callable[..., Any]

@@ -8,7 +8,7 @@ import math
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,10 @@ import polars
 import pytest
 from pictured_groups import groups as pictured
 from rlcore.export import FORMATS, Selection, jsonl, recordings
-from rlcore.report import Mark, TurnNote
-from rlcore.runs.index import INDEX, Unfinished, evidence_file, read_index, write_lines, write_record
-from rlcore.runs.records import read_group
+from rlcore.report import Mark, Notes, TurnNote
+from rlcore.rollouts.index import INDEX, evidence_file, read_index, write_lines
+from rlcore.rollouts.records import read_group
+from rlcore.rollouts.writing import Unfinished, write_record
 from rlcore.testing import make_trajectory
 from rlcore.types import (
     Boundary,
@@ -231,8 +232,8 @@ def test_inspect_has_a_log_for_each_step_with_scores_and_images(rlcore: Call, ru
 
 def test_recording_has_turns_with_marked_images(rlcore: Call, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     marks = (Mark(kind="expected", box=(0.0, 0.5, 0.5, 1.0)), Mark(kind="given", point=(0.5, 0.25), label="tap"))
-    noted: Sequence[TurnNote | None] = [TurnNote(marks=marks)]
-    monkeypatch.setattr(recordings, "notes_of_plugins", lambda registry: lambda task, trajectory: noted)
+    noted = Notes([TurnNote(marks=marks)])
+    monkeypatch.setattr(recordings, "notes_of_plugins", lambda registry: lambda task, trajectory, step: noted)
     record(run, *pictured(1), with_tools())
     assert rlcore("data", "export", run, "--format", "rrd").status == 0
     found = chunks(Path(NAMES["rrd"]))
@@ -385,7 +386,7 @@ def test_groups_are_read_one_at_a_time(run: Path, monkeypatch: pytest.MonkeyPatc
         reads.append(offset)
         return read_group(path, offset, **how)
 
-    monkeypatch.setattr("rlcore.runs.reading.read_group", counted)
+    monkeypatch.setattr("rlcore.rollouts.reading.read_group", counted)
     selected = iter(Selection(run))
     assert (next(selected).trajectory.sibling, next(selected).trajectory.sibling, len(reads)) == (0, 1, 1)
     assert (sum(1 for _ in selected), len(reads)) == (3 * 4 * 2 - 2, 3 * 4)

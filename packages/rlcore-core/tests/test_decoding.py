@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 from byte_level import byte_level_tokenizer
-from rlcore.cli.data import decoding
-from rlcore.cli.data.decoding import Decoding, decoder_of, loaded
-from rlcore.cli.data.decoding_child import LARGEST_FILE, MEMORY
+from rlcore.rollouts import decoding
+from rlcore.rollouts.decoding import Decoding, loaded
+from rlcore.rollouts.decoding_child import LARGEST_FILE, MEMORY
+from rlcore.runs.tokenizer import decoder_of
 
 ABORTS = {"vocab": {"a": 0, "é": 1}, "merges": ["a é"], "continuing_subword_prefix": "x"}
 LETTERS = {"vocab": {"a": 0, "b": 1}, "merges": []}

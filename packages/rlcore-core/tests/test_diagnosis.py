@@ -14,7 +14,7 @@ from rlcore.diagnosis.evidence import MOST, Evidence
 from rlcore.diagnosis.rules import GUIDE, RULES
 from rlcore.errors import UserError
 from rlcore.plugins.loading import load_attribute
-from rlcore.runs.records import write_groups
+from rlcore.rollouts.records import write_groups
 from rlcore.types import (
     Group,
     Logprobs,

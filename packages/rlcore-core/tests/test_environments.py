@@ -14,7 +14,7 @@ from rlcore.config.merge import merge_layers
 from rlcore.config.resolve import resolve
 from rlcore.config.schema import EnvironmentTable
 from rlcore.plugins.registry import Registry
-from rlcore.runs.records import read_groups
+from rlcore.rollouts.records import read_groups
 from rlcore.session.plan import RunPlan
 from rlcore.session.session import RunSession
 

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
+import math
 import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas
 import pytest
 from pictured_groups import groups as pictured
+from rlcore.api.runs import Run
 from rlcore.cli.data.rows import conversation, ending, fields_of
-from rlcore.cli.data.where import Where
 from rlcore.errors import DataError, UserError
-from rlcore.runs.evidence import read_tokens, write_tokens
-from rlcore.runs.index import Unfinished, read_index, read_unfinished, write_record
-from rlcore.runs.reading import Rollouts
-from rlcore.runs.records import read_groups
+from rlcore.rollouts.conditions import Where
+from rlcore.rollouts.evidence import read_tokens, write_tokens
+from rlcore.rollouts.index import read_index, read_unfinished
+from rlcore.rollouts.reading import Rollouts
+from rlcore.rollouts.records import read_groups
+from rlcore.rollouts.writing import Unfinished, write_record
 from rlcore.runs.superseded import supersede
 from rlcore.types import (
+    Boundary,
+    Failure,
     Group,
     Logprobs,
     Message,
@@ -67,6 +74,7 @@ def record(run: Path, step: int = 7) -> Path:
 def test_record_does_not_depend_on_the_order_in_which_groups_ended(run: Path, order: tuple[int, ...]) -> None:
     write_record(record(run), GROUPS)
     index = run / "evidence" / "train-000007.index.jsonl.gz"
+    files = sorted((run / "evidence").iterdir())
     expected = record(run).read_bytes(), index.read_bytes()
     growing = Unfinished(run, "train", 7)
     for place in order:
@@ -74,7 +82,7 @@ def test_record_does_not_depend_on_the_order_in_which_groups_ended(run: Path, or
     assert [row["task"] for row, _ in read_unfinished(growing.path)] == [GROUPS[i].task.id for i in order for _ in "ab"]
     write_record(record(run), GROUPS, unfinished=growing)
     assert (record(run).read_bytes(), index.read_bytes()) == expected
-    assert sorted(path.name for path in (run / "evidence").iterdir()) == [index.name]
+    assert sorted((run / "evidence").iterdir()) == files  # the unfinished file is gone
 
 
 def test_group_that_is_being_written_is_left_out(run: Path) -> None:
@@ -109,6 +117,28 @@ def test_index_reads_each_group_by_its_offset(run: Path) -> None:
     # The groups before it are not read, so damage there does not matter.
     record(run).write_bytes(b"x" * rows[2]["offset"] + content[rows[2]["offset"] :])
     assert Rollouts(run).group(record(run), rows[2]) == GROUPS[1]
+
+
+def test_table_of_trajectories_is_read_without_the_groups(run: Path) -> None:
+    failure = Failure(boundary=Boundary.TOOL, message="no tool " * 100)
+    failed = dataclasses.replace(GROUPS[2].trajectories[0], failure=failure, reward=math.inf)
+    groups = [*pictured(1), *GROUPS[:2], dataclasses.replace(GROUPS[2], trajectories=(failed,))]
+    write_record(record(run, 6), GROUPS)
+    brought = [row | {"step": 6} for row in read_index(record(run, 6))]
+    write_record(record(run), groups, brought=[without_place(row) for row in brought])
+    responses = run / "evidence" / "train-000007.responses.jsonl.gz"
+    stored = responses.read_bytes()
+    responses.unlink()  # as in a run of an earlier version
+    expected = Run(run).trajectories().to_pandas()
+    assert set(expected["images"]) == {0, 1}
+    responses.write_bytes(stored)
+    for path in (run / "rollouts").iterdir():
+        path.write_bytes(b"x" * path.stat().st_size)
+    pandas.testing.assert_frame_equal(Run(run).trajectories().to_pandas(), expected)
+
+
+def without_place(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in ("offset", "length")}
 
 
 def test_rollouts_of_earlier_versions_are_readable(run: Path) -> None:
@@ -169,8 +199,8 @@ def test_evidence_of_later_steps_is_moved_aside(run: Path) -> None:
     write_tokens(run / "evidence" / "train-000002.tokens.safetensors", columns, {})
     moved = supersede(run, 1, number=1)
     assert moved.rollouts == 1
-    assert [path.name for path in (run / "evidence").iterdir()] == ["train-000001.index.jsonl.gz"]
-    assert len(list((moved.folder / "evidence").iterdir())) == 2
+    assert {path.name.split(".")[0] for path in (run / "evidence").iterdir()} == {"train-000001"}
+    assert len(list((moved.folder / "evidence").iterdir())) == 3
 
 
 COLUMNS = {

@@ -27,7 +27,7 @@ from rlcore.config.tables import validate_options
 from rlcore.errors import ConfigError, DataError, UserError
 from rlcore.json_files import MAX_DEPTH as JSON_DEPTH
 from rlcore.json_files import check_depth, json_lines, parse_json, read_json, to_line
-from rlcore.runs.records import read_groups
+from rlcore.rollouts.records import read_groups
 
 Call = Callable[..., Any]
 SECONDS = 10.0

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rlcore.errors import DataError, UserError
-from rlcore.runs.records import BlobStore, read_groups, trajectory_from_json, trajectory_to_json, write_groups
+from rlcore.rollouts.records import BlobStore, read_groups, trajectory_from_json, trajectory_to_json, write_groups
 from rlcore.types import (
     Boundary,
     Failure,

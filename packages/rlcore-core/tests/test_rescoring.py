@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from rlcore.episodes.evaluation import wilson
-from rlcore.runs.records import read_groups, write_groups
+from rlcore.rollouts.records import read_groups, write_groups
 from rlcore.session.rescoring import Comparison
 from rlcore.testing import make_trajectory
 from rlcore.types import Boundary, Failure, Group, RewardResult, Stop, Task, Trajectory

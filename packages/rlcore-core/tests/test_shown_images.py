@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from pictured_groups import group, groups
-from rlcore.runs.records import write_groups
+from rlcore.rollouts.records import write_groups
 from rlcore.types import media_hash
 
 Call = Callable[..., Any]

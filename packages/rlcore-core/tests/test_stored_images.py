@@ -14,7 +14,7 @@ from pictured_groups import groups
 from rlcore.api.trajectories import Stored, Trajectories
 from rlcore.errors import DataError
 from rlcore.report.notebook import gallery
-from rlcore.runs.records import BlobStore, read_groups, write_groups
+from rlcore.rollouts.records import BlobStore, read_groups, write_groups
 from rlcore.types import media_hash
 
 Call = Callable[..., Any]

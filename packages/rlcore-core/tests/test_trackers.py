@@ -19,7 +19,7 @@ from rlcore import redaction
 from rlcore.errors import NotInstalledError
 from rlcore.images import image_size, side_by_side
 from rlcore.plugins.loading import load_attribute, pip_line
-from rlcore.runs.records import write_groups
+from rlcore.rollouts.records import write_groups
 from rlcore.testing import make_trajectory
 from rlcore.trackers.console import ConsoleTracker, area_chart, sparkline
 from rlcore.trackers.jsonl import JsonlTracker

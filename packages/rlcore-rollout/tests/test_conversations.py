@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from rlcore.contracts import EpisodePolicy, Harness
 from rlcore.episodes.context import EpisodeContext
 from rlcore.errors import EngineError, EpisodeEnded
+from rlcore.harnesses import EpisodePolicy, Harness
 from rlcore.types import (
     Boundary,
     ImagePart,
@@ -118,7 +118,7 @@ def test_calls_that_are_sent_back_in_another_form_continue_the_tokens(play: Play
     assert trajectory.tools == (ADD,)
 
 
-def test_other_messages_and_tools_begin_segments_with_what_was_seen_as_their_context(play: Play, run: Any) -> None:
+def test_other_messages_and_tools_begin_segments(play: Play, run: Any) -> None:
     async def agent(policy: EpisodePolicy) -> None:
         first = (await policy.respond([SYSTEM, QUESTION])).completion.message
         await policy.respond([SYSTEM, MORE])  # the question was dropped
@@ -143,7 +143,7 @@ def test_other_messages_and_tools_begin_segments_with_what_was_seen_as_their_con
     assert len({sampling.seed for sampling in play.engine.samplings}) == 4
 
 
-def test_concurrent_requests_are_segments_whose_samples_do_not_depend_on_their_order(play: Play, run: Any) -> None:
+def test_samples_do_not_depend_on_the_order_of_requests(play: Play, run: Any) -> None:
     def agent(order: list[str]) -> Agent:
         async def ask(policy: EpisodePolicy) -> None:
             requests = [policy.respond([Message(role="user", content=text)]) for text in order]

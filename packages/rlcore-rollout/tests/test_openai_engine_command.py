@@ -14,7 +14,7 @@ pytest.importorskip("httpx2", reason="the extra openai is not installed")
 
 import chat_server
 from chat_endpoint import HERE, KEY, Endpoint, call, failing, reply
-from rlcore.runs.records import read_groups
+from rlcore.rollouts.records import read_groups
 
 pytestmark = pytest.mark.slow
 

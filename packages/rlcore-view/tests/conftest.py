@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from byte_level import byte_level_tokenizer
 from pictured_groups import groups as pictured
-from rlcore.runs.evidence import write_times, write_tokens
-from rlcore.runs.index import Unfinished, evidence_file, read_index, write_record
+from rlcore.rollouts.evidence import write_times, write_tokens
+from rlcore.rollouts.index import evidence_file, read_index
+from rlcore.rollouts.writing import Unfinished, write_record
 from rlcore.types import (
     Group,
     Message,

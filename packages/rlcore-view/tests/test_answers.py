@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from PIL import Image
 from rlcore.errors import DataError, RlcoreError, UserError
-from rlcore.runs.index import Unfinished, write_record
-from rlcore.runs.records import BlobStore, read_groups
+from rlcore.rollouts.records import BlobStore, read_groups
+from rlcore.rollouts.writing import Unfinished, write_record
+from rlcore_view.errors import NotFoundError
 from rlcore_view.library import Library
-from rlcore_view.plain import NotFoundError
 from rlcore_view.routes import answer, media
 
 Ask = Callable[..., Any]

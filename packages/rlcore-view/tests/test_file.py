@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,16 +12,14 @@ import pytest
 from click.testing import CliRunner
 from pictured_groups import groups
 from rlcore.errors import DataError
-from rlcore.report import Mark, TurnNote
-from rlcore.runs.records import write_groups
+from rlcore.rollouts.records import write_groups
 from rlcore.types import Group
 from rlcore_view.cli import report
+from rlcore_view.errors import NotFoundError
 from rlcore_view.library import Library
-from rlcore_view.plain import NotFoundError
 from rlcore_view.report import report_text
 from rlcore_view.routes import answer, media
 
-HOSTILE = "</script><script>alert(1)</script>\u202e\x1b[31m"
 Ask = Callable[..., Any]
 
 
@@ -148,23 +145,3 @@ def test_report_of_a_file(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = Path("answers.html").read_text(encoding="utf-8")
     assert '"api/runs/answers/evaluation/0/2"' in text
     assert "data:image/png;base64," in text
-
-
-def test_notes_of_plugins_stay_text(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mark = Mark(kind="given", point=(-1.0, 1e9), label=HOSTILE)
-    note = TurnNote(marks=(mark,), lines=((HOSTILE, HOSTILE),), right=False, asked=HOSTILE)
-    monkeypatch.setattr("rlcore_view.trajectories._notes", lambda: lambda task, trajectory: [note])
-    monkeypatch.chdir(saved.parent)
-    (turns,) = (one["segments"][0]["turns"] for one in _group(Library([saved]))["trajectories"][:1])
-    first = next(turn for turn in turns if turn["kind"] == "policy")
-    assert first["note"]["lines"] == [[HOSTILE, HOSTILE]]
-    assert first["note"]["marks"][0]["point"] == [-1.0, 1e9]
-    assert all(turn["note"] is None for turn in turns if turn is not first)
-    assert CliRunner().invoke(report, [str(saved)]).exit_code == 0
-    text = Path("answers.html").read_text(encoding="utf-8")
-    assert json.dumps(HOSTILE, ensure_ascii=False)[1:-1].replace("<", "\\u003c") in text
-    assert "<script>alert" not in text
-
-
-def _group(library: Library) -> Any:
-    return json.loads(json.dumps(answer(library, "runs/answers/evaluation/0/0", {})))

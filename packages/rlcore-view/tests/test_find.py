@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlcore.cli.data.where import Where
 from rlcore.errors import UserError
-from rlcore.runs.index import write_record
+from rlcore.rollouts.conditions import Where
+from rlcore.rollouts.texts import may_contain_of
+from rlcore.rollouts.writing import write_record
 from rlcore.testing import make_trajectory
 from rlcore.types import Group, Task
-from rlcore_view.find import in_condition, may_contain_of
+from rlcore_view.find import in_condition
 
 Ask = Callable[..., Any]
 
@@ -69,6 +70,14 @@ def test_match_is_cut_around_the_text(run: Path, ask: Ask) -> None:
     write_record(run / "rollouts" / "train-000008.jsonl.gz", [group])
     (row,) = ask("runs/first/find", text="RARE")["rows"]
     assert row["match"] == f"…{'a' * 59} rare {'b' * 59}…"
+
+
+def test_search_for_a_common_text_ends_when_there_are_enough_rows(ask: Ask) -> None:
+    found = ask("runs/first/find", text="answer", purpose="train", limit="2")
+    assert (found["more"], len(found["rows"]), found["searched"] < 12) == (True, 2, True)
+    assert places(found) == places(ask("runs/first/find", text="answer", purpose="train"))[:2]
+    last = ask("runs/first/find", text="answer", purpose="train", limit="2", sort="-step")
+    assert (last["more"], last["rows"][0]["step"], last["searched"]) == (False, 4, 12)
 
 
 def test_text_and_condition_hold_together_also_in_progress(ask: Ask) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from rlcore.errors import DataError, RlcoreError
-from rlcore.runs.records import BlobStore
-from rlcore_view import find, report, stored
+from rlcore.rollouts.records import BlobStore
+from rlcore_view import find, report
 from rlcore_view.library import Library
 from rlcore_view.report import report_text
 from rlcore_view.routes import answer
@@ -79,11 +79,13 @@ def test_folders_of_other_users_are_left_out(run: Path) -> None:
 
 
 def test_sizes_are_bounded(run: Path, ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored, "LONGEST_INDEX", 40)
+    assert ask("runs/first/train/1/0")["trajectories"][0]["times"]
+    monkeypatch.setattr("rlcore.rollouts.index.LARGEST_INDEX", 40)  # the rows are known by now
     assert ask("runs/first/train/1/0")["trajectories"][0]["times"] == []
+    monkeypatch.undo()
     monkeypatch.setattr(find, "LONGEST_GROUP", 10)
     assert ask("runs/first/find", text="quicksilver")["total"] == 0
-    monkeypatch.setattr("rlcore.runs.records.LARGEST_BLOB", 10)
+    monkeypatch.setattr("rlcore.rollouts.records.LARGEST_BLOB", 10)
     picture = next(path.name for path in (run / "media").glob("??/*"))
     with pytest.raises(DataError):
         BlobStore(run / "media").get(picture)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -9,13 +10,14 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
 from rlcore_view.library import Library
-from rlcore_view.server import HEADERS, Application
+from rlcore_view.server import HEADERS, Application, Server
 from starlette.testclient import TestClient
 
 TOKEN = "the-token-of-the-test"
@@ -125,7 +127,7 @@ def test_unexpected_exception_is_one_answer(client: TestClient, monkeypatch: pyt
 def test_hostile_texts_stay_text(client: TestClient) -> None:
     found = client.get("/api/runs/first/train/1/0", headers=KNOWN)
     assert found.headers["content-type"] == "application/json"
-    assert "<script>alert(1)</script>\u202e\x1b[31m? end" in found.json()["prompt"][0]["parts"][0]["text"]
+    assert "<script>alert(1)</script>\u202e\x1b[31m\ufffd end" in found.json()["prompt"][0]["parts"][0]["text"]
 
 
 def test_images_are_kept_and_answers_are_not(client: TestClient) -> None:
@@ -175,3 +177,30 @@ def test_command_refuses_ports_in_use_and_paths_without_runs(run: Path) -> None:
             with command(*words, folder=run.parents[1]) as process:
                 output, _ = process.communicate(timeout=60)
                 assert (process.returncode, message in output, "fix" in output) == (2, True, True), output
+
+
+def test_slow_connections_leave_descriptors_for_others(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlcore_view.server.MOST_CONNECTIONS", 8)
+    monkeypatch.setattr("rlcore_view.server.REQUEST_S", 0.5)
+    listening = socket.create_server(("127.0.0.1", 0))
+    address = listening.getsockname()
+    server = Server(Application(Library([run]), TOKEN, *address))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    thread.start()
+    slow = [socket.create_connection(address, timeout=10) for _ in range(30)]
+    for one in slow:
+        with contextlib.suppress(OSError):  # it was refused
+            one.sendall(b"GET / HTTP/1.1\r\nHost: ")
+    assert [closed(one) for one in slow] == [True] * len(slow)
+    with urlopen(Request(f"http://127.0.0.1:{address[1]}/api/runs", headers=KNOWN), timeout=10) as found:
+        assert found.status == 200
+    server.stop()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def closed(connection: socket.socket) -> bool:
+    """Whether the other side ends a connection, without an answer."""
+    with connection, contextlib.suppress(ConnectionResetError):
+        return connection.recv(1) == b""
+    return True

@@ -13,7 +13,7 @@ import pytest
 from byte_level import byte_level_tokenizer
 from hypothesis import given
 from hypothesis import strategies as some
-from rlcore.cli.data.decoding import loaded
+from rlcore.rollouts.decoding import loaded
 from rlcore_view.tokens import texts_of
 from tokenizers import Tokenizer, decoders, models
 

@@ -12,7 +12,10 @@ from rl_plugin_visual_search.evaluation.notes import turn_notes
 from rl_plugin_visual_search.evaluation.results import Results, answered, lines_of, metrics_of, results_of
 from rl_plugin_visual_search.grammar import answer_turn, code_turn
 from rl_plugin_visual_search.observations import ERROR
-from rlcore.report import TurnNote
+from rl_plugin_visual_search.prompts import Coordinates
+from rl_plugin_visual_search.zoom import NAME
+from rlcore.images import image_size
+from rlcore.report import Cell, Mark, Picture, TurnNote
 from rlcore.testing import make_trajectory
 from rlcore.types import (
     Boundary,
@@ -24,7 +27,9 @@ from rlcore.types import (
     Stop,
     Task,
     TextPart,
+    ToolCall,
     Trajectory,
+    media_hash,
 )
 from solid_pictures import picture
 
@@ -158,20 +163,40 @@ def notes(task: Task, one: Trajectory) -> list[TurnNote]:
     return [note for note in found if note is not None]
 
 
-def test_notes_say_what_each_turn_did_and_how_it_went() -> None:
+def test_notes_show_the_cell_that_each_turn_ran() -> None:
     task = question(0)
     trace = "Traceback:\n  File cell 1\nNameError: x"
     broken = Message(
         role="user", content=f"<tool_response>\n<interpreter>\nText Result:\n7\n{ERROR} {trace}\n</interpreter>"
     )
     ran, failed, last = notes(task, episode(task, LOOK, SEEN, LOOK, broken, answer_turn("", "B"), reward=0.0))
-    assert ran.lines == (("code", "ran, 1 picture"),)
+    code = "plt.imshow(image_clue_0.crop((0, 0, 9, 9)))\nplt.show()"
+    assert ran.cells == (Cell(code=code, pictures=(Picture(image=media_hash(CROP)),)),)
+    assert ran.said == "Closer."
     assert ran.asked == "What is the color of glove 0?\nA. red\nB. blue"
-    assert failed.lines == (("code", "failed: NameError: x"),)
+    assert failed.cells == (Cell(code=code, output="7", error=trace),)
     assert failed.asked == "(no text)"
     assert last.asked == f"7\n{ERROR} {trace}"
-    assert (ran.right, failed.right, last.right) == (None, None, False)
+    assert (ran.right, failed.right, last.right, last.said) == (None, None, False, None)
     assert last.lines == (("expected", "A. red"), ("given", "B"), ("visual-search", "0"))
+
+
+@pytest.mark.parametrize(("coordinates", "scale"), [("pixels", 1), ("thousandths", 1000)])
+def test_notes_mark_where_a_turn_zooms_in(coordinates: Coordinates, scale: int) -> None:
+    width, height = image_size(SCENE)
+    row = Row(id="1", question="?", answer="A", images=(SCENE,))
+    task = as_task(row, tools="zoom", coordinates=coordinates)
+    sides = (1000, 1000) if scale == 1000 else (width, height)
+    box = [0, sides[1] / 4, sides[0] / 2, sides[1]]
+    calls = [ToolCall(name=NAME, arguments={"bbox_2d": box, "label": "glove"})]
+    calls += [
+        ToolCall(name=NAME, arguments={"bbox_2d": box, "image": 5}),
+        ToolCall(name=NAME, arguments={"bbox_2d": 1}),
+    ]
+    turn = Message(role="assistant", content="", tool_calls=tuple(calls))
+    (note,) = notes(task, episode(task, turn))
+    mark = Mark(kind="given", box=(0.0, 0.25, 0.5, 1.0), label="glove")
+    assert [(picture.image, picture.marks) for picture in note.pictures] == [(media_hash(SCENE), (mark,))]
 
 
 def test_notes_name_code_that_did_not_run_and_turns_without_action() -> None:

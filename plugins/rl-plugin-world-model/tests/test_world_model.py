@@ -17,10 +17,13 @@ from rl_plugin_world_model.flat_arm import FlatArm, FlatArmConfig
 from rl_plugin_world_model.journal import NAME, Journal, finite, missing, panels, write_sample
 from rl_plugin_world_model.models.frames import PatchCode
 from rl_plugin_world_model.models.networks import Explorer, WorldModel, log_probability
+from rl_plugin_world_model.notes import turn_notes
+from rl_plugin_world_model.records import group_of
 from rl_plugin_world_model.rewards import RewardNormaliser
 from rl_plugin_world_model.sequences import Interface
 from rl_plugin_world_model.world_model import WorldModelTraining, evaluate, predictions
 from rlcore.errors import UserError, WriteError
+from rlcore.rollouts.records import trajectory_from_json, trajectory_to_json
 from rlcore_control.environments import SyncEnvironments
 from rlcore_control.episodes import collect
 from rlcore_control.videos import write_video
@@ -243,6 +246,44 @@ def test_a_failed_prediction_is_an_empty_panel_and_never_the_truth():
     panel = shown[:, -160:]
     assert np.array_equal(panel, missing(160, 160))
     assert not (panel == real[0, 0]).all(-1).any()
+
+
+def test_stored_episodes_have_predictions_beside_the_frames_that_they_predict(scene):
+    episode = scene.episodes[1]
+    found = predictions(scene.model, NETWORK, scene.batch, pictures=True)
+    pictures = [finite(found.pictures[1, t].numpy(), 0.0) for t in range(len(episode))]
+    errors = found.error_BT[1, : len(episode)].tolist()
+    weighted = {"wm_error": (2.0, errors), "task_success": (0.5, [0.0] * len(episode))}
+    group = group_of(episode, target="head_rgb", predicted=[*pictures[:-1], None], errors=errors, terms=weighted)
+    (one,) = group.trajectories
+    assert trajectory_from_json(trajectory_to_json(one)) == one
+    arrays = {name: np.asarray(array) for name, array in one.segments[0].arrays.items()}
+    assert np.array_equal(arrays["observation/head_rgb"], episode.observations["head_rgb"])
+    assert np.array_equal(arrays["predicted/head_rgb"][1:-1], np.stack(pictures[:-1]))
+    assert np.array_equal(arrays["predicted/head_rgb"][0], missing(32, 32))  # nothing predicts the first frame
+    assert np.array_equal(arrays["predicted/head_rgb"][-1], missing(32, 32))
+    assert np.array_equal(arrays["action"][:-1], episode.actions)
+    assert one.reward == pytest.approx(2 * sum(errors))
+    notes = turn_notes(group.task, one)
+    assert len(notes) == len(episode)
+    (table,) = notes[3].tables
+    assert table.rows[0] == ("wm_error", 2.0, pytest.approx(errors[3]), pytest.approx(2 * errors[3]))
+    without = group_of(episode, target="head_rgb", predicted=pictures, errors=errors, terms={})
+    assert without.trajectories[0].reward == episode.rewards_T.sum()
+    assert turn_notes(without.task, without.trajectories[0]) is None
+
+
+def test_large_pictures_of_stored_episodes_are_thinned_out(scene):
+    episode = scene.episodes[0]
+    large = {
+        name: rows.repeat(10, 1).repeat(10, 2) if rows.ndim == 4 else rows
+        for name, rows in episode.observations.items()
+    }
+    episode = replace(episode, observations=large)
+    group = group_of(episode, target="head_rgb", predicted=[None] * 9, errors=[0.0] * 9, terms={})
+    shapes = {name: array.shape[1:] for name, array in group.trajectories[0].segments[0].arrays.items()}
+    assert shapes["observation/head_rgb"] == shapes["predicted/head_rgb"] == (107, 107, 3)
+    assert shapes["observation/state"] == episode.observations["state"].shape[1:]
 
 
 def test_a_full_disk_while_a_video_is_written_is_told(tmp_path):

@@ -16,7 +16,7 @@ from rlcore.atomic_files import write_whole
 from rlcore.console.escaping import printable
 from rlcore.redaction import mask_arguments
 from rlcore.report import new_folder
-from rlcore.runs.records import write_groups
+from rlcore.rollouts.records import write_groups
 from rlcore.runs.surroundings import surroundings
 
 from rl_plugin_visual_cot.samples import lines_of, numbers_of, samples_of

@@ -112,6 +112,9 @@ class Player:
         max_steps: an episode is truncated after this many steps of the environment
         inputs: which observations the model sees; see `View.of`
         version: number of updates applied to the weights of the model
+
+    Attributes:
+        instructions: what the environments told to do, by the key of the task; equal for the siblings of a group
     """
 
     def __init__(
@@ -127,6 +130,7 @@ class Player:
         self._view = View.of(environments.observation_space, environments.action_space, inputs)
         self._shape = environments.action_space.shape or ()
         self._device = next(model.parameters()).device
+        self.instructions: dict[str, str] = {}
 
     def play(
         self, jobs: Sequence[Job], *, greedy: bool, ended: Callable[[int, Trajectory], None] = lambda job, one: None
@@ -161,6 +165,8 @@ class Player:
 
     def _begun(self, job: Job, start: Start) -> _Episode:
         text = str(start.info.get(INSTRUCTION, job.task.fields.get(INSTRUCTION, "")))
+        if text:
+            self.instructions[job.task.key] = text
         instruction = self._model.encode_instruction(text).numpy() if self._model.instruction_length > 0 else None
         return _Episode(job, self._view, self._view.arrays(start.observation), instruction)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,7 +14,7 @@ from rlcore.episodes.scoring import Scorer
 from rlcore.errors import EnvironmentFailure, UserError
 from rlcore.event_loop import EventLoop
 from rlcore.timing import collected
-from rlcore.types import Group, RolloutRequest, Sampling, Timing, Trajectory
+from rlcore.types import Group, RolloutRequest, Sampling, Task, Timing, Trajectory
 from rlcore_models.device import device_name
 from rlcore_models.streaming import fill
 
@@ -22,7 +23,7 @@ from rlcore_control.environments import Environments
 from rlcore_control.models.action_model import ActionModel
 from rlcore_control.models.loading import load_action_model
 from rlcore_control.models.observations import View
-from rlcore_control.rollout import Job, Player, jobs_of
+from rlcore_control.rollout import INSTRUCTION, Job, Player, jobs_of
 from rlcore_control.vector import environments_of_run
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ class ControlSampler:
         )
         phase = "rollout" if request.purpose == "train" else request.purpose
         trajectories: dict[int, Trajectory] = {}
+        instructions: dict[str, str] = {}
         sampling = Sampling(max_new_tokens=self._config.max_steps, temperature=temperature, seed=request.seed)
         with self._report.progress(phase, len(jobs), "trajectory") as meter:
             for name in dict.fromkeys(job.task.environment for job in jobs):
@@ -90,10 +92,13 @@ class ControlSampler:
                     meter.advance(tokens=one.sampled_tokens)
 
                 played = player.play(chosen, greedy=temperature == 0.0, ended=ended)
+                instructions |= player.instructions
                 for job, (i, one) in enumerate(zip(own, played, strict=True)):
                     # The environments step together, so a single episode has no time of its own.
                     episode = Timing("episode", "", start, ends.get(job, start) - start)
                     trajectories[i] = one.replace(sampling=sampling, times=(episode,))
+        tasks = [_told(task, instructions.get(task.key)) for task in request.tasks]
+        request = replace(request, tasks=tasks)
         return self._loop.run(self._scored(request, jobs, [trajectories[i] for i in range(len(jobs))]))
 
     def update_weights(self, source: WeightSource) -> int:
@@ -181,6 +186,11 @@ class ControlSampler:
             first = next((str(one.failure) for one in lost if one.failure is not None), str(lost[0].stop))
             self._report.say(f"{len(lost)} of {counted(len(jobs), 'trajectory')} were not scored (first: {first})")
         return groups
+
+
+def _told(task: Task, instruction: str | None) -> Task:
+    """The task with the instruction of the environment, for rewards and for people who read the group."""
+    return task if instruction is None else replace(task, fields={**task.fields, INSTRUCTION: instruction})
 
 
 __all__ = ["ControlSampler"]

@@ -75,12 +75,12 @@ class KeepsEvidence(Protocol):
     ) -> None:
         """Describe the groups of the next ``record``, which is left out if no group was sampled.
 
-        See `rlcore.runs.index.write_record`.
+        See `rlcore.rollouts.writing.write_record`.
         """
         ...
 
     def record_tokens(self, step: int, columns: Mapping[str, NumberArray], note: Mapping[str, Any]) -> None:
-        """Store values of the trained tokens of a step; see `rlcore.runs.evidence.Tokens`."""
+        """Store values of the trained tokens of a step; see `rlcore.rollouts.evidence.Tokens`."""
         ...
 
 

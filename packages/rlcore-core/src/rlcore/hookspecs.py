@@ -107,8 +107,11 @@ def rlcore_component(kind: str, id: str) -> EnvironmentSpec | DatasetSpec | None
 
 
 @hookspec(firstresult=True)
-def rlcore_turn_notes(task: Task, trajectory: Trajectory) -> Sequence[TurnNote | None] | None:
-    """Claim the notes that pages show about the turns of a trajectory, such as marks on images; None passes."""
+def rlcore_turn_notes(task: Task, trajectory: Trajectory, step: int) -> Sequence[TurnNote | None] | None:
+    """Claim the notes that pages show about the turns of a trajectory, such as marks on images; None passes.
+
+    ``step`` is that of its file of rollouts.
+    """
 
 
 @hookspec

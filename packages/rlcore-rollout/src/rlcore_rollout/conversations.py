@@ -87,7 +87,7 @@ class _Conversation:
 
 
 class Conversations:
-    """Answers a harness in one episode (`rlcore.contracts.EpisodePolicy`).
+    """Answers a harness in one episode (`rlcore.harnesses.EpisodePolicy`).
 
     Args:
         model_client: the connection to the engine

@@ -10,10 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
-from rlcore.contracts import Environment, Harness
+from rlcore.contracts import Environment
 from rlcore.episodes.calls import CallFailed, call
 from rlcore.episodes.context import EpisodeContext, takes_context
 from rlcore.errors import SandboxFailure, ToolFailure
+from rlcore.harnesses import Harness
 from rlcore.timing import timed
 from rlcore.types import Boundary, Observation, Sampling, Step, Stop, Trajectory
 from rlcore.types.checking import flaw_in_observation, flaw_in_step

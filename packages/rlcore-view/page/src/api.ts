@@ -108,16 +108,22 @@ export interface Row {
 export interface Rows {
   rows: Row[];
   unfinished: boolean;
+  /** Whether trajectories have small pictures. */
+  pictures: boolean;
 }
 
 export interface Found {
   /** At most as many as were asked for with "limit". */
   rows: Row[];
   total: number;
+  /** Whether the search for a text ended early, because there are enough rows. */
+  more?: boolean;
   /** Trajectories that were looked at. */
   searched: number;
   /** Names as a condition has them, such as "reward", "tool_errors" and 'metrics["tools/calculator"]'. */
   columns: string[];
+  /** Whether trajectories have small pictures. */
+  pictures: boolean;
 }
 
 export type Part = { text: string } | { image: string };
@@ -146,6 +152,32 @@ export interface Mark {
   label: string;
 }
 
+/** A picture with marks; "name" as "mediaUrl" wants it. */
+export interface NotePicture {
+  name: string;
+  title: string;
+  marks: Mark[];
+}
+
+export interface NoteFilm {
+  name: string;
+  title: string;
+}
+
+export interface NoteTable {
+  title: string;
+  columns: string[];
+  rows: (string | number)[][];
+}
+
+/** Code that a turn ran. */
+export interface Cell {
+  code: string;
+  output: string;
+  error: string;
+  pictures: NotePicture[];
+}
+
 /** What a plugin says about a turn. */
 export interface TurnNote {
   /** Drawn on the last image of the observation before the turn. */
@@ -154,6 +186,13 @@ export interface TurnNote {
   right: boolean | null;
   /** What the observation before the turn asks, in short. */
   asked: string | null;
+  /** What the turn says besides its cells, in short. */
+  said: string | null;
+  /** Shown in place of the observation after the turn. */
+  cells: Cell[];
+  pictures: NotePicture[];
+  films: NoteFilm[];
+  tables: NoteTable[];
 }
 
 export interface Turn {
@@ -207,6 +246,8 @@ export interface Time {
 export interface Trajectory {
   row: Row;
   segments: Segment[];
+  /** Which plugins failed to describe the turns, and how; otherwise empty. */
+  notes_problem: string;
   rewards: Reward[];
   failure: string | null;
   times: Time[];
@@ -328,8 +369,13 @@ export function isStored(...place: (string | number)[]): boolean {
   return !embedded || pathOf(["runs", ...place], {}) in embedded;
 }
 
-/** The address of an image by its SHA-256, or of a frame of a control episode by its path. */
+/** The address of an image by its SHA-256, or of a frame, a picture of a note or a film by its path. */
 export function mediaUrl(run: string, name: string): string {
   const path = `media/${encodeURIComponent(run)}/${name}`;
   return embedded ? String(embedded[path] ?? "") : path;
+}
+
+/** The address of the small picture of a trajectory. */
+export function thumbnailUrl(run: string, { purpose, step, group, sibling }: Row): string {
+  return `media/${encodeURIComponent(run)}/small/${purpose}/${step}/${group}/${sibling}`;
 }

@@ -1,5 +1,5 @@
 // The frame of the page, and the view that belongs to the address.
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { go, link, useAddress } from "./address";
 import { isReport } from "./api";
 import { CompareView } from "./compare";
@@ -26,11 +26,18 @@ export function App() {
   useEffect(() => {
     document.title = run ? `${printable(path.slice(1).join(" / "))} – rlcore` : "rlcore";
   }, [path.join("/")]);
-  useEffect(() => scrollTo(0, 0), [path.join("/")]);
+  const main = useRef<HTMLElement>(null);
+  const opened = useRef(false);
+  useEffect(() => {
+    scrollTo(0, 0);
+    // What was followed is gone; the next Tab and a screen reader go on in the new view.
+    if (opened.current) main.current?.focus();
+    opened.current = true;
+  }, [path.join("/")]);
   return (
     <>
       <Bar run={run} place={path[2]} onHelp={() => setHelp(true)} />
-      <main>
+      <main ref={main} tabIndex={-1}>
         <View path={path} />
       </main>
       {help && <Keys onClose={() => setHelp(false)} />}
@@ -59,9 +66,10 @@ function View({ path }: { path: string[] }) {
 
 function NoPage() {
   return (
-    <p class="muted empty">
-      There is no such page. <a href={link([])}>Show all runs</a>
-    </p>
+    <div class="muted empty">
+      <h1>There is no such page</h1>
+      <a href={link([])}>Show all runs</a>
+    </div>
   );
 }
 
@@ -77,7 +85,7 @@ function Bar({ run, place, onHelp }: { run: string | undefined; place: string | 
           Runs
         </a>
         {run !== undefined && (
-          <a href={link(["run", run])} aria-current={place === undefined ? "page" : undefined}>
+          <a href={link(["run", run])} aria-current={place === undefined ? "page" : isStep(place) ? "true" : undefined}>
             {printable(run)}
           </a>
         )}
@@ -97,6 +105,8 @@ function Bar({ run, place, onHelp }: { run: string | undefined; place: string | 
     </header>
   );
 }
+
+const isStep = (place: string) => place === "train" || place === "evaluation";
 
 function useGeneralKeys(run: string | undefined, help: () => void): void {
   const click = (selector: string) => () => document.querySelector<HTMLElement>(selector)?.click();

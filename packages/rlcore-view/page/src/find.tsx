@@ -5,7 +5,9 @@ import { api, type Found, isReport, isStored, type Row } from "./api";
 import { useAnswer } from "./data";
 import { count, failureText, number, printable } from "./format";
 import { filesOf, useFresh } from "./live";
+import { narrowed } from "./table";
 import { TaskCurve } from "./task_curve";
+import { pictures } from "./thumbnail";
 import { Clipped, type Column, Crumbs, DataTable, Loading, Panel, ProblemBox } from "./ui";
 
 const LIMIT = 1000;
@@ -170,16 +172,18 @@ interface ResultsProps {
 }
 
 function Results({ run, found, where, sort, text }: ResultsProps) {
-  const { rows, total, searched, columns: names } = found;
-  const cut = total > rows.length ? `; the first ${number(rows.length)} are shown` : "";
+  const { rows, total, more, searched, columns: names } = found;
+  const isPictured = found.pictures && !isReport;
+  const cut = more || total > rows.length ? `; the first ${number(rows.length)} are shown` : "";
   return (
-    <Panel title={`${number(total)} of ${count(searched, "trajectory")}${cut}`}>
+    <Panel title={`${more ? "at least " : ""}${number(total)} of ${count(searched, "trajectory")}${cut}`}>
       <DataTable
         label="Trajectories"
         rows={rows}
         columns={columnsOf(
           names.filter((name) => mentions(where, name)),
           rows.some((row) => row.match),
+          isPictured ? run : null,
         )}
         id={(row) => [row.purpose, row.step, row.group, row.sibling, row.trained_step].join("-")}
         href={({ purpose, step, group, sibling }) =>
@@ -189,6 +193,7 @@ function Results({ run, found, where, sort, text }: ResultsProps) {
         onSort={isReport ? undefined : (next) => choose({ sort: next })}
         sorts={isReport}
         height="max(320px, calc(100vh - 300px))"
+        tall={isPictured}
         empty="No trajectory fits."
       />
     </Panel>
@@ -201,7 +206,8 @@ function mentions(where: string, name: string): boolean {
   return !STANDARD.has(name) && where.split(/\W+/).includes(name);
 }
 
-function columnsOf(extra: string[], hasMatches: boolean): Column<Row>[] {
+/** "pictured" is the run, if its trajectories have pictures. */
+function columnsOf(extra: string[], hasMatches: boolean, pictured: string | null): Column<Row>[] {
   const numeric = (
     key: string,
     width: number,
@@ -222,7 +228,8 @@ function columnsOf(extra: string[], hasMatches: boolean): Column<Row>[] {
     value: (row) => row[key],
     show: (row) => <Clipped text={row[key] ?? ""} />,
   });
-  return [
+  const columns: Column<Row>[] = [
+    ...(pictured === null ? [] : [pictures<Row>(pictured, (row) => row, named)]),
     words("purpose", 96),
     numeric("step", 66, ({ step }) => step),
     numeric("group", 70, ({ group }) => group),
@@ -231,7 +238,7 @@ function columnsOf(extra: string[], hasMatches: boolean): Column<Row>[] {
     ...(hasMatches ? [words("match", 300)] : []),
     numeric("reward", 76, ({ reward }) => reward),
     numeric("mean", 104, ({ mean }) => mean, "group_mean"),
-    words("stop", 84),
+    words("stop", 102),
     numeric("tokens", 78, ({ tokens }) => tokens),
     numeric("turns", 70, ({ turns }) => turns),
     words("fate", 84),
@@ -241,7 +248,11 @@ function columnsOf(extra: string[], hasMatches: boolean): Column<Row>[] {
     })),
     { ...words("failure", 260), show: ({ failure }) => <Clipped text={failureText(failure ?? "")} /> },
   ];
+  return narrowed(columns, ["picture", "step", "reward", "task", "match"]);
 }
+
+const named = ({ purpose, step, group, sibling }: Row) =>
+  `${purpose} step ${step}, group ${group}, sibling ${sibling}`;
 
 const STANDARD = new Set([
   "purpose",

@@ -2,7 +2,7 @@
 import { link } from "./address";
 import type { Finding } from "./api";
 import { isReport } from "./api";
-import { printable } from "./format";
+import { count, printable } from "./format";
 import { Pill } from "./ui";
 
 /** Conditions that find the trajectories of a rule. */
@@ -24,13 +24,16 @@ const CONDITIONS: Record<string, string> = {
 export function Findings({
   run,
   findings,
+  steps,
   hasStep,
 }: {
   run: string;
   findings: Finding[];
+  /** Steps that were looked at: some problems show only after several. */
+  steps: number;
   hasStep: (step: number) => boolean;
 }) {
-  if (!findings.length) return <p class="muted">No problems found.</p>;
+  if (!findings.length) return <p class="muted">No problems found in {count(steps, "step")}.</p>;
   return (
     <ul class="findings">
       {findings.map(({ rule, step, text, key, fix, status }) => (

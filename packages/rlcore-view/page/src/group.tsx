@@ -4,8 +4,9 @@ import { choose, link, useAddress } from "./address";
 import { type Group, type Mark, type Message, type Trajectory } from "./api";
 import { useGroup } from "./data";
 import { count, number, printable } from "./format";
+import { byNumber, byReward, type Column, columnsOf, differencesOf } from "./siblings";
 import { rangesOf } from "./trajectory/curves";
-import { firstDifference, isBefore, messagesOf, sharedBeginning, type Place } from "./trajectory/difference";
+import { messagesOf, sharedBeginning, type Place } from "./trajectory/difference";
 import { FactList, lengthOf, TaskLink, type Fact } from "./trajectory/facts";
 import { FatePill, stalenessOf } from "./trajectory/fate";
 import { MessageBox, rewardText, Verdict } from "./trajectory/messages";
@@ -93,7 +94,7 @@ function TaskPanel({ run, group, beginning }: { run: string; group: Group; begin
     ...(group.environment ? [["environment", printable(group.environment)] as Fact] : []),
     ...Object.entries(group.fields).map(([name, text]): Fact => [
       name,
-      text ? <LongText text={text} /> : <span class="nothing">empty</span>,
+      text ? <Field name={name} text={text} /> : <span class="nothing">empty</span>,
     ]),
   ];
   return (
@@ -113,6 +114,18 @@ function TaskPanel({ run, group, beginning }: { run: string; group: Group; begin
         <FactList facts={facts} />
       </div>
     </Panel>
+  );
+}
+
+/** Characters of a field that has its own scroll bar. */
+const LONG = 150;
+
+function Field({ name, text }: { name: string; text: string }) {
+  if (text.length <= LONG) return <LongText text={text} />;
+  return (
+    <div class="long" tabIndex={0} role="group" aria-label={printable(name)}>
+      <LongText text={text} />
+    </div>
   );
 }
 
@@ -219,37 +232,6 @@ function Order({ isByNumber }: { isByNumber: boolean }) {
       </button>
     </div>
   );
-}
-
-const byNumber = (one: Trajectory, other: Trajectory) => one.row.sibling - other.row.sibling;
-const byReward = (one: Trajectory, other: Trajectory) =>
-  (other.row.reward ?? -Infinity) - (one.row.reward ?? -Infinity) || byNumber(one, other);
-
-/** Siblings with the same messages and the same result. */
-type Column = [Trajectory, ...Trajectory[]];
-
-function columnsOf(ordered: Trajectory[]): Column[] {
-  const columns = new Map<string, Column>();
-  for (const one of ordered) {
-    const { row, rewards, failure, segments } = one;
-    const values = rewards.map(({ value, components }) => [value, components]);
-    const result = [row.reward, row.stop, row.excluded, failure, values];
-    const isControl = segments.some((segment) => segment.series.length);
-    const key = isControl ? String(row.sibling) : JSON.stringify([messagesOf(one), result]);
-    const same = columns.get(key);
-    if (same) same.push(one);
-    else columns.set(key, [one]);
-  }
-  return [...columns.values()];
-}
-
-/** Where each column first differs from the first one; for the first, where any of the others does. */
-function differencesOf(columns: Trajectory[]): (Place | null)[] {
-  const [first, ...others] = columns.map(messagesOf);
-  if (!first) return [];
-  const places = others.map((other) => firstDifference(first, other));
-  const earliest = places.reduce((one, other) => (!one || (other && isBefore(other, one)) ? other : one), null);
-  return [earliest, ...places];
 }
 
 function hintOf(columns: Column[], differences: (Place | null)[], isControl: boolean): string {

@@ -1,6 +1,8 @@
 // Rows of an index by group, as lines of a table.
 import type { Num, Row } from "./api";
 import { count, number, printable } from "./format";
+import { narrowed } from "./table";
+import { pictures } from "./thumbnail";
 import { Clipped, type Column, type Kind, Pill } from "./ui";
 
 export interface GroupLine {
@@ -60,8 +62,8 @@ export function groupsOf(rows: Row[]): GroupLine[] {
   });
 }
 
-/** Columns that have something to show for these groups. */
-export function columnsOf(groups: GroupLine[]): Column<GroupLine>[] {
+/** Columns that have something to show for these groups. "pictured" is their run, if they have pictures. */
+export function columnsOf(groups: GroupLine[], pictured: string | null): Column<GroupLine>[] {
   const rows = groups.flatMap((group) => group.rows);
   const [low, high] = extent(rows.map(({ reward }) => reward));
   const several = groups.some((group) => group.rows.length > 1);
@@ -79,7 +81,8 @@ export function columnsOf(groups: GroupLine[]): Column<GroupLine>[] {
     show: (group) => number(value(group)),
   });
   const columns: (Column<GroupLine> | false)[] = [
-    { ...numeric("group", "Group", 68, ({ group }) => group) },
+    pictured !== null && pictures(pictured, ({ rows: [first] }) => first!, ({ group }) => `group ${group}`),
+    numeric("group", "Group", 68, ({ group }) => group),
     { key: "task", label: "Task", width: 150, value: ({ task }) => task, show: ({ task }) => <Clipped text={task} /> },
     groups.some(({ environment }) => environment) && {
       key: "environment",
@@ -135,11 +138,14 @@ export function columnsOf(groups: GroupLine[]): Column<GroupLine>[] {
       label: "Stop",
       width: 110,
       value: ({ rows }) => stops(rows),
-      show: ({ rows }) => printable(stops(rows)),
+      show: ({ rows }) => <Clipped text={stops(rows)} />,
     },
     rows.some(({ staleness }) => staleness) && numeric("staleness", "Stale", 66, ({ rows }) => rows[0]?.staleness),
   ];
-  return columns.filter((column) => column !== false);
+  return narrowed(
+    columns.filter((column) => column !== false),
+    ["picture", "group", "mean", "rewards", "task"],
+  );
 }
 
 const isUnscored = ({ reward }: Row) => reward === null;

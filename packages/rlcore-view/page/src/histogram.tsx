@@ -43,7 +43,7 @@ export function fits(row: Row, { column, low = -Infinity, high = Infinity, word 
   return typeof value === "number" && value >= low && value <= high;
 }
 
-interface Bar {
+export interface Bar {
   low: number;
   high: number;
   count: number;
@@ -52,7 +52,7 @@ interface Bar {
 const BARS = 24;
 
 /** A bar for each value if there are few, otherwise ranges of equal width. */
-function barsOf(values: number[]): Bar[] {
+export function barsOf(values: number[]): Bar[] {
   const distinct = [...new Set(values)].sort((left, right) => left - right);
   if (distinct.length <= 12) {
     return distinct.map((value) => ({

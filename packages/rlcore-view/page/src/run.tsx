@@ -46,6 +46,7 @@ export function RunView({ run }: { run: string }) {
             <Findings
               run={run}
               findings={found.value.findings}
+              steps={value.step}
               hasStep={(step) => files.some((file) => file.step === step && file.purpose === "train")}
             />
           ) : (
@@ -73,7 +74,7 @@ export function RunView({ run }: { run: string }) {
               <Phases lines={lines} />
             </Panel>
             <Panel title="Versions and machine">
-              <dl class="about wide">
+              <dl class="about wide" tabIndex={0} aria-label="Versions and machine">
                 {Object.entries(value.surroundings).map(([name, text]) => (
                   <div key={name}>
                     <dt>{printable(name)}</dt>
@@ -92,8 +93,12 @@ export function RunView({ run }: { run: string }) {
 function Header({ run }: { run: Run }) {
   const [copied, setCopied] = useState(false);
   const copy = () => void navigator.clipboard?.writeText(run.command).then(() => setCopied(true));
+  const step = run.steps ? `${number(run.step)} of ${number(run.steps)}` : number(run.step);
   return (
-    <section class="panel header">
+    <section class="panel header" aria-label="Summary">
+      <p class="hidden" role="status">
+        {run.state}, step {step}
+      </p>
       <dl class="about">
         <div>
           <dt>State</dt>
@@ -104,7 +109,7 @@ function Header({ run }: { run: Run }) {
         <Fact name="Recipe" text={run.recipe} />
         <Fact name="Model" text={run.model} />
         <Fact name="Environment" text={run.environment} />
-        <Fact name="Step" text={run.steps ? `${number(run.step)} of ${number(run.steps)}` : number(run.step)} />
+        <Fact name="Step" text={step} />
         <Fact name="Reward" text={number(run.last["reward/mean"])} />
         <Fact name="Evaluation accuracy" text={number(run.last["evaluation/accuracy"])} />
         <Fact name="Started" text={date(run.started)} />
@@ -113,7 +118,7 @@ function Header({ run }: { run: Run }) {
       {run.problem && <p class="bad">{printable(run.problem)}</p>}
       {run.command && (
         <p class="command">
-          <code>{printable(run.command)}</code>
+          <code title={printable(run.command)}>{printable(run.command)}</code>
           <button onClick={copy}>{copied ? "Copied" : "Copy"}</button>
         </p>
       )}
@@ -216,7 +221,7 @@ function Configuration({ run }: { run: Run }) {
   const ordered = [...entries.filter((entry) => !isDefault(entry)), ...entries.filter(isDefault)];
   return (
     <Panel title="Configuration" actions={<Filter value={filter} label="Filter configuration" onChange={setFilter} />}>
-      <div class="scroll tall" tabIndex={0} aria-label="Configuration">
+      <div class="scroll tall" tabIndex={0} role="group" aria-label="Configuration">
         <table class="configuration">
           <tbody>
             {ordered.map((entry) => (

@@ -11,18 +11,19 @@ import { useKeys } from "./keyboard";
 import { type Line, useMetrics } from "./metrics";
 import { Phases } from "./phases";
 import { Spark, StatePill } from "./state";
+import { narrowed } from "./table";
 import { Clipped, type Column, DataTable, Filter, Loading, Panel, ProblemBox } from "./ui";
 
 const EVERY_MS = 5000;
 
-/** A number that grows while runs go and the page is visible. */
-function useTicks(active: boolean): number {
+/** A number that grows while the page is visible: runs go on, and new ones begin. */
+function useTicks(): number {
   const [ticks, setTicks] = useState(0);
   useEffect(() => {
-    if (!active || isReport) return;
+    if (isReport) return;
     const timer = setInterval(() => document.hidden || setTicks((last) => last + 1), EVERY_MS);
     return () => clearInterval(timer);
-  }, [active]);
+  }, []);
   return ticks;
 }
 
@@ -36,12 +37,10 @@ export const comparison = (runs: string[]) => link([], { runs: joined(runs) });
 
 export function RunsView() {
   const { query } = useAddress();
-  const [going, setGoing] = useState(true);
-  const ticks = useTicks(going);
+  const ticks = useTicks();
   const [filter, setFilter] = useState("");
   const { value, problem } = useAnswer((signal) => api.runs(signal), "runs", String(ticks));
   useKeys([{ key: "Space", does: "select the run of the row, to compare it" }]);
-  useEffect(() => setGoing(!value || value.runs.some(({ state }) => state === "running")), [value]);
   if (problem && !value) return <ProblemBox problem={problem} />;
   if (!value) return <Loading />;
   const known = value.runs.filter(({ state }) => state !== "damaged").map(({ id }) => id);
@@ -86,9 +85,6 @@ export function RunsView() {
     </>
   );
 }
-
-/** Columns of a narrow screen that are seen without scrolling. */
-const FIRST = ["selected", "id", "reward", "accuracy"];
 
 function columns(selected: string[], toggle: (id: string) => void): Column<RunLine>[] {
   const all: Column<RunLine>[] = [
@@ -183,9 +179,7 @@ function columns(selected: string[], toggle: (id: string) => void): Column<RunLi
       show: ({ started }) => date(started),
     },
   ];
-  if (!matchMedia("(max-width: 640px)").matches) return all;
-  const isFirst = ({ key }: Column<RunLine>) => FIRST.includes(key);
-  return [...all.filter(isFirst), ...all.filter((column) => !isFirst(column))];
+  return narrowed(all, ["selected", "id", "reward", "accuracy"]);
 }
 
 function Comparison({ runs, fresh }: { runs: string[]; fresh: string }) {
@@ -215,10 +209,11 @@ function Comparison({ runs, fresh }: { runs: string[]; fresh: string }) {
         {runs.map((run, index) => (
           <div key={run} class="by-run">
             <h3 style={{ color: series(index) }}>{printable(run)}</h3>
-            {found.value ? (
+            {found.value && infos.value ? (
               <Findings
                 run={run}
                 findings={found.value[index]?.findings ?? []}
+                steps={infos.value[index]?.step ?? 0}
                 hasStep={(step) =>
                   isStored(run, "train", step) &&
                   !!infos.value?.[index]?.files.some((file) => file.step === step && file.purpose === "train")
@@ -239,7 +234,7 @@ function Differences({ runs }: { runs: Run[] }) {
   const differing = keys.filter((key) => key !== "name" && new Set(runs.map(({ config }) => config[key])).size > 1);
   if (!differing.length) return <p class="muted">The configurations are equal.</p>;
   return (
-    <div class="scroll" tabIndex={0} aria-label="Differences">
+    <div class="scroll" tabIndex={0} role="group" aria-label="Differences">
       <table class="differences">
         <thead>
           <tr>

@@ -1,7 +1,7 @@
 // A step: how its rewards, lengths and ends are distributed, and its groups.
 import { useMemo, useState } from "preact/hooks";
 import { choose, link, useAddress } from "./address";
-import { api, isStored, type MetricsRow, type Row, type StepFile } from "./api";
+import { api, isReport, isStored, type MetricsRow, type Row, type StepFile } from "./api";
 import { useAnswer } from "./data";
 import { count, failureText, number, printable } from "./format";
 import { columnsOf, type GroupLine, groupsOf, WHY } from "./groups";
@@ -41,12 +41,12 @@ export function StepView({ run, purpose, step }: { run: string; purpose: string;
             { label: `${purpose === "train" ? "Training step" : "Evaluation at step"} ${step}` },
           ]}
         />
-        {sampling && <Pill kind="accent">sampling</Pill>}
+        <span role="status">{sampling && <Pill kind="accent">sampling</Pill>}</span>
         <Neighbours run={run} files={files} step={step} />
       </div>
       {rows.problem && <ProblemBox problem={rows.problem} />}
       {rows.value && !rows.problem ? (
-        <Rows key={`${purpose} ${step}`} {...shared} rows={rows.value.rows} />
+        <Rows key={`${purpose} ${step}`} {...shared} {...rows.value} />
       ) : (
         !rows.problem && <Loading />
       )}
@@ -79,15 +79,17 @@ interface RowsProps {
   step: number;
   metrics: MetricsRow;
   rows: Row[];
+  pictures: boolean;
 }
 
-function Rows({ run, purpose, step, metrics, rows }: RowsProps) {
+function Rows({ run, purpose, step, metrics, rows, pictures }: RowsProps) {
   const { query } = useAddress();
   const pick = useMemo(() => parsePick(query["pick"]), [query["pick"]]);
   const filter = query["filter"] ?? "";
   const groups = useMemo(() => groupsOf(rows), [rows]);
   const fitting = useMemo(() => groups.filter((group) => shows(group, pick, filter)), [groups, pick, filter]);
-  const columns = useMemo(() => columnsOf(groups), [groups]);
+  const isPictured = pictures && !isReport;
+  const columns = useMemo(() => columnsOf(groups, isPictured ? run : null), [groups, isPictured]);
   const onPick = (next: Pick | null) => choose({ pick: next ? printPick(next) : undefined });
   if (!rows.length) return <p class="muted empty">No trajectories are stored for this step yet.</p>;
   const actions = (
@@ -113,6 +115,7 @@ function Rows({ run, purpose, step, metrics, rows }: RowsProps) {
           sort={query["sort"]}
           onSort={(sort) => choose({ sort })}
           height="max(320px, calc(100vh - 150px))"
+          tall={isPictured}
           empty="No group fits the filter."
         />
       </Panel>
@@ -136,7 +139,7 @@ function described({ column, low, high, word }: Pick): string {
   return printable(`${name}: ${number(low)}${low === high ? "" : ` to ${number(high)}`}`);
 }
 
-function Summary({ purpose, step, metrics, rows, groups }: Omit<RowsProps, "run"> & { groups: GroupLine[] }) {
+function Summary({ purpose, step, metrics, rows, groups }: Omit<RowsProps, "run" | "pictures"> & { groups: GroupLine[] }) {
   const scored = rows.map(({ reward }) => reward).filter((reward) => reward !== null);
   const mean = scored.length ? scored.reduce((sum, reward) => sum + reward, 0) / scored.length : null;
   const equal = groups.filter(({ rows, spread }) => rows.length > 1 && spread === 0).length;

@@ -35,10 +35,13 @@ interface TableProps<T> {
   sorts?: boolean;
   /** Largest height in CSS. */
   height?: string;
+  /** Whether the rows have room for pictures. */
+  tall?: boolean;
   empty?: string;
 }
 
 const ROW_PX = 30;
+const TALL_PX = 54;
 /** Rows beyond the visible ones, so that rows are rendered anew only after several were scrolled. */
 const MARGIN = 12;
 
@@ -47,6 +50,7 @@ const places = new Map<string, { top: number; selected: string }>();
 
 export function DataTable<T>(props: TableProps<T>) {
   const { label, rows, columns, id, href, height = "min(60vh, 640px)", empty = "There are no rows." } = props;
+  const rowPx = props.tall ? TALL_PX : ROW_PX;
   const [ownSort, setOwnSort] = useState(props.sort ?? "");
   const sort = props.onSort ? (props.sort ?? "") : ownSort;
   const sorted = useMemo(() => (props.sorts === false ? rows : sortedBy(rows, columns, sort)), [rows, sort]);
@@ -62,18 +66,18 @@ export function DataTable<T>(props: TableProps<T>) {
     if (!element) return;
     const kept = places.get(place);
     if (kept) element.scrollTop = kept.top;
-    const measure = () => setVisible(Math.ceil(element.clientHeight / ROW_PX) + 1);
+    const measure = () => setVisible(Math.ceil(element.clientHeight / rowPx) + 1);
     const sizes = new ResizeObserver(measure);
     sizes.observe(element);
     return () => sizes.disconnect();
-  }, [rows.length === 0]);
+  }, [rows.length === 0, rowPx]);
 
   const remember = (change: Partial<{ top: number; selected: string }>) =>
     places.set(place, { top: box.current?.scrollTop ?? 0, selected, ...change });
   const scrolled = () => {
     const top = box.current?.scrollTop ?? 0;
     remember({ top });
-    setFrom(Math.floor(top / ROW_PX / MARGIN) * MARGIN);
+    setFrom(Math.floor(top / rowPx / MARGIN) * MARGIN);
   };
   const select = (index: number) => {
     const at = Math.min(sorted.length - 1, Math.max(0, index));
@@ -82,13 +86,13 @@ export function DataTable<T>(props: TableProps<T>) {
     if (!row || !element) return;
     setSelected(id(row));
     remember({ selected: id(row) });
-    const room = element.clientHeight - 2 * ROW_PX; // without the header, which sticks to the top
-    element.scrollTop = Math.min(at * ROW_PX, Math.max(element.scrollTop, at * ROW_PX - room));
+    const room = element.clientHeight - ROW_PX - rowPx; // without the header, which sticks to the top
+    element.scrollTop = Math.min(at * rowPx, Math.max(element.scrollTop, at * rowPx - room));
   };
   const pressed = (event: KeyboardEvent) => {
     if (event.target !== event.currentTarget && ["Enter", " "].includes(event.key)) return; // a button or a link inside
     const at = sorted.findIndex((row) => id(row) === selected);
-    const page = Math.max(1, Math.floor((box.current?.clientHeight ?? 0) / ROW_PX) - 2);
+    const page = Math.max(1, Math.floor((box.current?.clientHeight ?? 0) / rowPx) - 2);
     const moves: Record<string, number> = {
       ...{ j: at + 1, ArrowDown: at + 1, k: at - 1, ArrowUp: at - 1 },
       ...{ PageDown: at + page, PageUp: at - page, Home: 0, End: sorted.length - 1 },
@@ -128,7 +132,7 @@ export function DataTable<T>(props: TableProps<T>) {
       onScroll={scrolled}
       onKeyDown={pressed}
     >
-      <div class="rows" role="rowgroup" style={{ height: `${(sorted.length + 1) * ROW_PX}px`, minWidth: `${width}px` }}>
+      <div class="rows" role="rowgroup" style={{ height: `${ROW_PX + sorted.length * rowPx}px`, minWidth: `${width}px` }}>
         <div class="row head" role="row" aria-rowindex={1} style={{ gridTemplateColumns: tracks }}>
           {columns.map((column) => (
             <div
@@ -137,10 +141,12 @@ export function DataTable<T>(props: TableProps<T>) {
               class={column.numeric ? "numeric" : ""}
               aria-sort={sort === column.key ? "ascending" : sort === `-${column.key}` ? "descending" : "none"}
             >
-              {column.label && (
+              {column.label ? (
                 <button title={column.help} onClick={() => sortBy(column)}>
                   {column.label}
                 </button>
+              ) : (
+                <span class="hidden">{column.key}</span>
               )}
             </div>
           ))}
@@ -154,7 +160,7 @@ export function DataTable<T>(props: TableProps<T>) {
             role="row"
             aria-rowindex={first + index + 2}
             aria-selected={id(row) === selected}
-            style={{ gridTemplateColumns: tracks, top: `${(first + index + 1) * ROW_PX}px` }}
+            style={{ gridTemplateColumns: tracks, top: `${ROW_PX + (first + index) * rowPx}px`, height: `${rowPx}px` }}
           >
             {columns.map((column, at) => (
               <div key={column.key} role="gridcell" class={column.numeric ? "numeric" : ""}>
@@ -194,3 +200,10 @@ function sortedBy<T>(rows: T[], columns: Column<T>[], sort: string): T[] {
 }
 
 const collator = new Intl.Collator("en", { numeric: true });
+
+/** On a narrow screen, the columns with these keys come first: they are seen without scrolling. */
+export function narrowed<T>(columns: Column<T>[], keys: string[]): Column<T>[] {
+  if (!matchMedia("(max-width: 640px)").matches) return columns;
+  const first = keys.flatMap((key) => columns.filter((column) => column.key === key));
+  return [...first, ...columns.filter((column) => !first.includes(column))];
+}

@@ -16,7 +16,7 @@ from rlcore.cli.output import examples
 from rlcore.console.terminal import say
 from rlcore.console.wording import counted
 from rlcore.errors import UserError
-from rlcore.runs.records import record_name
+from rlcore.rollouts.records import record_name
 from rlcore.session.exits import stops_handled
 from rlcore.transport.network import listening_on
 

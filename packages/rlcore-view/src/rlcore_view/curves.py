@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.json_files import LONGEST_LINE, open_regular, parse_json
-
-from rlcore_view.plain import number
+from rlcore.plain_json import number
 
 SPARK = ("reward/mean", "evaluation/accuracy", "evaluation/loss", "loss/total", "loss")
 """Metrics of which the first that a run has is drawn in the list of runs."""
@@ -41,8 +40,8 @@ class Curves:
             if number_of_line == 0 and place <= self._place:
                 self._start()
             self._place, self.step = place, row["step"]
-            for name, value in row.items():
-                if value is not None and name in SPARK:
+            for name in SPARK:
+                if (value := number(row.get(name))) is not None:
                     self.last[name] = value
                     self._values.setdefault(name, []).append(value)
 
@@ -57,7 +56,7 @@ class Curves:
 def line_after(path: Path, after: int) -> Iterator[tuple[dict[str, Any], int]]:
     """The whole lines after a place in bytes, each with the place after it, from the start if no line ends there.
 
-    Values that are no numbers are left out, and so are damaged lines.
+    Damaged lines are left out.
     """
     try:
         file = open_regular(path)
@@ -81,7 +80,7 @@ def _row(line: bytes) -> dict[str, Any] | None:
         return None
     if not isinstance(data, dict) or not isinstance(data.get("step"), int) or number(data["step"]) is None:
         return None
-    return {name: number(value) for name, value in data.items() if value is None or isinstance(value, (int, float))}
+    return data
 
 
 __all__ = ["Curves", "line_after"]

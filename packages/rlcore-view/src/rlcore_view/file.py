@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from rlcore.runs.index import Row
-from rlcore.runs.reading import range_of
-from rlcore.runs.records import purpose_and_step
+from rlcore.plain_json import number
+from rlcore.rollouts.index import Row, read_index
+from rlcore.rollouts.reading import range_of
+from rlcore.rollouts.records import purpose_and_step
 
-from rlcore_view.plain import Recent, number
+from rlcore_view.recent import Recent
 from rlcore_view.run import ShownRun
-from rlcore_view.stored import StepFile, Stored, computed_rows
+from rlcore_view.stored import StepFile, Stored
 
 
 class StoredFile(Stored):
@@ -30,9 +31,10 @@ class StoredFile(Stored):
 
     def rows(self, file: StepFile) -> list[Row]:
         """The rows, computed from the groups. Raises `DataError` if the file is damaged."""
-        return _ROWS.get(file.path, [file.path], lambda: computed_rows(file))
+        where = {"purpose": file.purpose, "step": file.step}
+        return _ROWS.get(file.path, [file.path], lambda: [row | where for row in read_index(file.path)])
 
-    def read(self, file: StepFile, numbers: Sequence[int] | None = None) -> list[Row]:
+    def read(self, file: StepFile, groups: Iterable[tuple[int, int]] | None = None) -> list[Row]:
         """All rows."""
         return self.rows(file)
 

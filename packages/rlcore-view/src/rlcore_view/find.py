@@ -5,10 +5,10 @@ from __future__ import annotations
 import gzip
 import heapq
 import json
-import re
+import math
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -16,12 +16,14 @@ from itertools import chain, groupby, islice
 from keyword import iskeyword
 from typing import Any, BinaryIO, NamedTuple
 
-from rlcore.cli.data.where import COLUMNS, GROUPED, Where, column_of
 from rlcore.errors import DataError, UserError
-from rlcore.json_files import json_lines, open_regular, parse_json
-from rlcore.runs.index import INDEX, Row, evidence_file
+from rlcore.json_files import json_lines, open_regular
+from rlcore.plain_json import number
+from rlcore.rollouts.conditions import COLUMNS, GROUPED, Where, column_of
+from rlcore.rollouts.index import INDEX, Row, evidence_file
+from rlcore.rollouts.texts import matches, may_contain_of
 
-from rlcore_view.plain import Recent, number
+from rlcore_view.recent import Recent
 from rlcore_view.stored import StepFile, Stored
 from rlcore_view.trajectories import row_data
 
@@ -33,25 +35,13 @@ LONGEST_GROUP = 32_000_000
 """Bytes of a group that are searched. Several groups are in memory at a time."""
 Place = tuple[int, int]
 """Step and number of a group."""
+_Sibling = tuple[int, int, int]
+"""The place of its group, and its number there."""
 _Name = tuple[str, str]
 """A column that is a mapping, and a name in it."""
 _Places = Mapping[Place, tuple[int, int] | None]
 LONGEST_TEXT = 1_000
 """Limit of a text in characters."""
-AROUND = 60
-"""Characters before and after a text that was found."""
-_NUMBERS = (b'"token_ids": [', b'"loss_mask": [')
-"""The longest parts of a stored trajectory, in which no text is looked for."""
-_ASCII = re.compile(r"[ !#-\[\]-~]+")
-_CASELESS = re.compile(r"[\u2e80-\ua4cf\uac00-\ud7a3]+")
-"""Chinese, Japanese and Korean, which have no case."""
-_FOLDED = [
-    chr(code).encode()
-    for code in range(0x80, 0x10000)
-    if not 0xD800 <= code < 0xE000 and any(one.isascii() for one in chr(code).casefold())
-]
-"""The characters besides ASCII that equal one of ASCII, at least in part, when case does not matter, such as the long
-s."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +66,8 @@ class _Search:
     where: Where | None
     searched: int = 0
     total: int = 0
+    most: float = math.inf
+    """Rows after which it ends."""
     names: set[_Name] = field(default_factory=set)
 
 
@@ -90,15 +82,20 @@ def find(stored: Stored, question: Question) -> dict[str, Any]:
         raise UserError(f"a text to find has at most {LONGEST_TEXT:,} characters", fix="look for a part of it")
     if question.purpose not in ("", "train", "evaluation"):
         raise UserError("purpose must be train or evaluation", found=repr(question.purpose[:40]))
+    limit = min(question.limit, MOST)
     search = _Search(question, Where.parse(question.where) if question.where.strip() else None)
+    if question.text and not question.sort:  # a common text is in all groups
+        search.most = limit
     files = stored.files(question.purpose or None, question.steps or "all")
     rows = chain.from_iterable(_matching(stored, file, search) for file in files)
-    chosen = _first(rows, question.sort, min(question.limit, MOST))
-    if search.where is not None and search.searched:
+    chosen = _first(rows, question.sort, limit)
+    is_whole = search.total < search.most
+    if search.where is not None and search.searched and is_whole:
         search.where.check({name for _, name in search.names})
     return {
         "rows": [row_data(row) for row in chosen],
         "total": search.total,
+        "more": not is_whole,
         "searched": search.searched,
         "columns": [*COLUMNS, *sorted({in_condition(*name) for name in search.names} - set(COLUMNS))],
     }
@@ -134,6 +131,8 @@ def _rank(column: str, missing: int, row: Row) -> tuple[int, Any]:
 def _matching(stored: Stored, file: StepFile, search: _Search) -> Iterator[Row]:
     """The rows of a file that match."""
     question, where = search.question, search.where
+    if search.total >= search.most:
+        return
 
     @cache
     def rows() -> list[Row]:
@@ -143,21 +142,23 @@ def _matching(stored: Stored, file: StepFile, search: _Search) -> Iterator[Row]:
     overview = _OVERVIEWS.get(file.path, files, lambda: _Overview.of(rows()))
     search.searched += overview.rows
     search.names |= overview.names
-    places = overview.places
+    places, found = overview.places, None
     if question.task or where is not None or not question.text:
         task = question.task
         found = [row for row in rows() if task in ("", row["task"], f"{row['environment']}/{row['task']}")]
         found = [row for row in found if where is None or where(row)]
         places = {place: places[place] for place in map(_place_of, found)}
     if question.text:
-        siblings = _with_text(stored, file, places, question.text.casefold())
-        if places is overview.places:  # few of the rows are needed
-            numbers = [number for place in siblings for number in overview.numbers[place]]
-            found = stored.read(file, sorted(numbers))
-        matches = ((row, siblings.get(_place_of(row), {}).get(row["sibling"])) for row in found)
-        found = [row | {"match": match} for row, match in matches if match is not None]
-    search.total += len(found)
-    yield from found
+        wanted = None if found is None else {(*_place_of(row), row["sibling"]) for row in found}
+        texts = _with_text(stored, file, places, question.text.casefold(), wanted, search.most - search.total)
+        if found is None:  # few of the rows are needed
+            here = {place[:2] for place in texts}
+            found = stored.read(file, here)
+            if {_place_of(row): _span(row) for row in found} != {place: places[place] for place in here}:
+                found = rows()
+        found = [row | {"match": texts[at]} for row in found if (at := (*_place_of(row), row["sibling"])) in texts]
+    search.total += len(found or ())
+    yield from found or ()
 
 
 class _Overview(NamedTuple):
@@ -168,48 +169,43 @@ class _Overview(NamedTuple):
     """What the mappings of its rows have."""
     places: dict[Place, tuple[int, int] | None]
     """The offset and the length of each group; None where the index does not have them."""
-    numbers: dict[Place, list[int]]
-    """The rows of each group, counted from the first one of the file."""
 
     @classmethod
     def of(cls, rows: Sequence[Row]) -> _Overview:
         known: dict[tuple[str, ...], Row] = {}
         places: dict[Place, tuple[int, int] | None] = {}
-        numbers: dict[Place, list[int]] = {}
-        for index, row in enumerate(rows):
-            numbers.setdefault(_place_of(row), []).append(index)
+        for row in rows:
             known.setdefault((*row["metrics"], "", *row["rewards"]), row)  # most rows have the same names
-            places.setdefault(_place_of(row), (row["offset"], row["length"]) if "offset" in row else None)
+            places.setdefault(_place_of(row), _span(row))
         names = {(column, name) for row in known.values() for column in GROUPED for name in row.get(column, ())}
-        return cls(len(rows), frozenset(names), places, numbers)
+        return cls(len(rows), frozenset(names), places)
 
 
 def _place_of(row: Row) -> Place:
     return row["step"], row["group"]
 
 
-def _with_text(stored: Stored, file: StepFile, places: _Places, wanted: str) -> dict[Place, dict[int, str]]:
-    """The siblings whose trajectories contain a text, whatever the case, by their groups, with what is around it."""
-    may_contain = may_contain_of(wanted)
-    found: dict[Place, dict[int, str]] = {}
+def _span(row: Row) -> tuple[int, int] | None:
+    return (row["offset"], row["length"]) if "offset" in row else None
+
+
+def _with_text(
+    stored: Stored, file: StepFile, places: _Places, text: str, wanted: Container[_Sibling] | None, most: float
+) -> dict[_Sibling, str]:
+    """The trajectories that contain a text, whatever the case, with what is around it; about ``most`` of them."""
+    may_contain = may_contain_of(text)
+    found: dict[_Sibling, str] = {}
     try:
         for place, line in _lines(stored, file, places):
             if may_contain(line):
-                for one in _parsed(line)["trajectories"]:
-                    said = next((text for text in _texts(one) if wanted in text.casefold()), None)
-                    if said is not None:
-                        found.setdefault(place, {})[one["sibling"]] = _around(said, wanted)
+                siblings = (((*place, sibling), around) for sibling, around in matches(line, text))
+                found |= {sibling: around for sibling, around in siblings if wanted is None or sibling in wanted}
+                if len(found) >= most:
+                    break
     except (OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, RecursionError, zlib.error) as error:
         fix = "look only into other steps, or restore the file"
         raise DataError(f"cannot search {file.path}", found=f"{type(error).__name__}: {error}", fix=fix) from None
     return found
-
-
-def _around(text: str, wanted: str) -> str:
-    """The place of another text in a text, with some characters on both sides."""
-    at = text.casefold().find(wanted)  # casefolded texts have about the same length
-    start, end = max(0, at - AROUND), at + len(wanted) + AROUND
-    return f"{'…' if start else ''}{text[start:end]}{'…' if end < len(text) else ''}"
 
 
 def _lines(stored: Stored, file: StepFile, places: _Places) -> Iterator[tuple[Place, bytes]]:
@@ -247,59 +243,6 @@ def _members(raw: BinaryIO, places: Mapping[Place, tuple[int, int]]) -> Iterator
 
 def _decompressed(member: bytes) -> bytes:
     return zlib.decompressobj(wbits=31).decompress(member, LONGEST_GROUP)
-
-
-def _parsed(line: bytes) -> Any:
-    """A stored group without the numbers of its tokens, which take most of the time."""
-    short = line
-    try:
-        for key in _NUMBERS:
-            first, *others = short.split(key)
-            short = key.join([first, *(one[one.index(b"]") :] for one in others)])
-        return json.loads(short.decode("utf-8", "surrogatepass"))
-    except ValueError:  # other lists have these names
-        return parse_json(line)
-
-
-def _texts(trajectory: Mapping[str, Any]) -> Iterator[str]:
-    """What is searched of a stored trajectory: messages, tool calls and what judges said."""
-    for segment in trajectory["segments"]:
-        for turn in segment["turns"]:
-            for message in turn["messages"]:
-                content = message["content"]
-                yield content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
-                for call in message.get("tool_calls", ()):
-                    yield call["name"]
-                    yield call.get("error") or ""
-                    yield from _strings(call["arguments"])
-                    yield json.dumps(call["arguments"], ensure_ascii=False)
-    for result in trajectory.get("rewards", {}).values():
-        yield result.get("text", "")
-        yield result.get("error") or ""
-
-
-def _strings(value: Any) -> Iterator[str]:
-    """The texts in the arguments of a call, such as code, in which JSON would escape line breaks."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, (list, dict)):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _strings(item)
-
-
-def may_contain_of(wanted: str) -> Callable[[bytes], bool]:
-    """A fast test of a stored line, which is true for all lines that contain a casefolded text, and for some others.
-
-    JSON escapes quotes, backslashes and control characters, and other characters may have another case. The test looks
-    for the longest part without these.
-    """
-    letters = max(_CASELESS.findall(wanted), key=len, default="").encode()
-    if letters:
-        return lambda line: letters in line or (b"\\" in line and b"\\u" in line)  # the first test is fast
-    part = max(_ASCII.findall(wanted), key=len, default="").encode()
-    if not part:
-        return lambda line: True
-    return lambda line: part in line.lower() or (not line.isascii() and any(one in line for one in _FOLDED))
 
 
 _OVERVIEWS: Recent[_Overview] = Recent(2_000)

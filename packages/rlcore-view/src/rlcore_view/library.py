@@ -9,11 +9,12 @@ from pathlib import Path
 
 from rlcore.cli.data.stored import is_of_run
 from rlcore.errors import DataError, UserError
+from rlcore.plain_json import whole
+from rlcore.rollouts.records import read_groups, record_name
 from rlcore.runs.checkpoints import run_of
-from rlcore.runs.records import read_groups, record_name
 
+from rlcore_view.errors import NotFoundError
 from rlcore_view.file import ShownFile
-from rlcore_view.plain import NotFoundError, text
 from rlcore_view.run import ShownRun
 
 PARTS = ("config.toml", "rollouts", "checkpoints", "metrics.jsonl", "evidence")
@@ -53,7 +54,7 @@ class Library:
     def _known(self, path: Path) -> ShownRun:
         """The run at a path. It keeps its id when others come and go."""
         if path not in self._ids:
-            name = text(record_name(path))
+            name = whole(record_name(path))
             id, number = name, 1
             while id in self._runs:
                 number += 1

@@ -1,4 +1,4 @@
-"""Pictures: images of messages by their hashes, and arrays of control episodes, with their frames as PNG."""
+"""Pictures: images of messages by their hashes, those of notes, films, and frames of control episodes as PNG."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from urllib.parse import quote
 
 from rlcore.errors import DataError
 from rlcore.images.encoding import check_image, encode_image, open_image
-from rlcore.runs.records import BlobStore
+from rlcore.json_files import open_regular
+from rlcore.plain_json import number
+from rlcore.rollouts.records import BlobStore
 from rlcore.types import Group, NumberArray
 from rlcore.types.arrays import FORMATS
 
-from rlcore_view.plain import NotFoundError, number
+from rlcore_view.errors import NotFoundError
 
 TYPES = {
     "PNG": "image/png",
@@ -24,6 +26,10 @@ TYPES = {
     "BMP": "image/bmp",
 }
 """Formats that browsers show, with their content types."""
+FILMS = {".mp4": "video/mp4", ".webm": "video/webm"}
+"""Endings of the names of films, with their content types."""
+LARGEST_FILM = 50_000_000
+"""Limit of a film in bytes."""
 LONGEST_SIDE = 8_000
 """Limit of the sides of a picture in pixels."""
 MOST_NUMBERS = 64
@@ -44,6 +50,35 @@ def image_of(run: Path, sha256: str) -> tuple[bytes, str]:
     if sha256 not in _TYPES_BY_HASH:
         _TYPES_BY_HASH[sha256] = _checked_type(data)
     return data, _TYPES_BY_HASH[sha256]
+
+
+def made_image(data: bytes) -> tuple[bytes, str]:
+    """An encoded image of a plugin, with its content type. Raises as `image_of`."""
+    return data, _checked_type(data)
+
+
+def has_film(run: Path, name: str) -> bool:
+    """Whether a run has a file with this name. A path that leaves the run directory is none of its files."""
+    if not name.isprintable():
+        return False
+    path = (run / name).resolve()
+    return path.is_file() and path.is_relative_to(run.resolve()) and path.suffix in FILMS
+
+
+def film_of(run: Path, name: str) -> tuple[bytes, str]:
+    """A film of a run, with its content type.
+
+    Raises:
+        NotFoundError: there is none.
+        DataError: it is too large.
+    """
+    if not has_film(run, name):
+        raise NotFoundError("there is no such film", fix="open the trajectory again")
+    with open_regular(run / name) as file:
+        data = file.read(LARGEST_FILM + 1)
+    if len(data) > LARGEST_FILM:
+        raise DataError(f"a film that is shown has at most {LARGEST_FILM:,} bytes", found="more", where=str(run / name))
+    return data, FILMS[Path(name).suffix]
 
 
 def _checked_type(data: bytes) -> str:
@@ -73,7 +108,7 @@ def series_of(name: str, array: NumberArray, address: str) -> dict[str, Any]:
     size = math.prod(shape)
     values: list[list[float | None]] = []
     frames: list[str] = []
-    if _is_film(array):
+    if is_film(array):
         frames = [f"{address}/{quote(name, safe='')}/{row}" for row in range(count)]
     elif size <= MOST_NUMBERS:
         numbers = struct.unpack(f"={count * size}{FORMATS[array.dtype]}", array.data)
@@ -86,12 +121,12 @@ def frame_of(group: Group, sibling: int, segment: int, name: str, row: int) -> b
     trajectory = next((one for one in group.trajectories if one.sibling == sibling), None)
     segments = trajectory.segments if trajectory is not None else ()
     array = segments[segment].arrays.get(name) if segment < len(segments) else None
-    if array is None or not _is_film(array) or row >= len(array):
+    if array is None or not is_film(array) or row >= len(array):
         raise NotFoundError("there is no such picture", fix="open the trajectory again")
     return _png(array[row : row + 1])
 
 
-def _is_film(array: NumberArray) -> bool:
+def is_film(array: NumberArray) -> bool:
     """Whether the rows are pictures: RGB, with the colours first or last."""
     return array.dtype == "uint8" and len(array.shape) == 4 and 3 in (array.shape[1], array.shape[3])
 
@@ -117,4 +152,4 @@ def _rounded(value: float) -> float | None:
     return found if found is None or isinstance(value, int) else float(f"{found:.6g}")
 
 
-__all__ = ["frame_of", "image_of", "series_of"]
+__all__ = ["film_of", "frame_of", "has_film", "image_of", "is_film", "made_image", "series_of"]

@@ -6,7 +6,7 @@ import base64
 import hashlib
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ TRAJECTORIES = 12
 MOST_ROWS = 2_000
 """Rows of the tables of steps in a report. The steps of the trajectories come first, then the newest."""
 MOST_BYTES = 8_000_000
-"""Limit of all pictures of a report in bytes, so that it can be sent by mail. Later pictures are left out."""
+"""Limit of all pictures and films of a report in bytes, so that it can be sent by mail. Later pictures are left out."""
 LARGEST_SIDE = 800
 """Larger pictures are reduced to this side in pixels."""
 KEPT_BYTES = 32_000
@@ -50,9 +50,9 @@ class Contents:
     answers: dict[str, Any] = field(default_factory=dict)
     trajectories: int = 0
     pictures: int = 0
-    """Bytes of the pictures so far."""
+    """Bytes of the pictures and films so far."""
     left_out: int = 0
-    """Pictures that are left out."""
+    """Pictures and films that are left out."""
     characters: int = 0
     """Of the groups so far."""
     dropped: int = 0
@@ -64,12 +64,12 @@ class Contents:
         return found
 
     def keep_picture(self, library: Library, run: str, name: str) -> None:
-        """Keep a picture of a run, reduced, unless the report has no more room for it."""
+        """Keep a picture of a run, reduced, or a film, unless the report has no more room for it."""
         path = f"media/{_encoded(run)}/{name}"
         if path in self.answers:
             return
         try:
-            uri = _reduced(media(library, path.removeprefix("media/"))[0])
+            uri = _uri(*media(library, path.removeprefix("media/")))
         except RlcoreError:
             return  # the page shows that it is missing
         if self.pictures + len(uri) > MOST_BYTES:
@@ -191,20 +191,26 @@ def _add_trajectory(contents: Contents, library: Library, run: str, row: dict[st
         return None
     contents.trajectories += 1
     one = next(each for each in group["trajectories"] if each["row"]["sibling"] == row["sibling"])
-    messages = [message for segment in one["segments"] for turn in segment["turns"] for message in turn["messages"]]
-    for message in [*group["prompt"], *messages]:
-        for part in message["parts"]:
-            if "image" in part:
-                contents.keep_picture(library, run, part["image"])
-    for segment in one["segments"]:
-        for series in segment["series"]:
-            for frame in series["frames"]:
-                contents.keep_picture(library, run, frame)
+    turns = [turn for segment in one["segments"] for turn in segment["turns"]]
+    messages = [message for turn in turns for message in turn["messages"]]
+    for name in _media_of([*group["prompt"], *messages], one["segments"], turns):
+        contents.keep_picture(library, run, name)
     reward = "not scored" if row["reward"] is None else f"reward {row['reward']:.3g}"
     return {
         "title": f"{row['purpose']} step {row['step']}, task {row['task']}, sibling {row['sibling']}: {reward}",
         "messages": [(message["role"], _text_of(message)) for message in messages],
     }
+
+
+def _media_of(
+    messages: Sequence[dict[str, Any]], segments: Sequence[dict[str, Any]], turns: Sequence[dict[str, Any]]
+) -> Iterator[str]:
+    """The names of all pictures and films: those of messages first, and films of notes before the many of arrays."""
+    yield from (part["image"] for message in messages for part in message["parts"] if "image" in part)
+    for note in (turn["note"] for turn in turns if turn["note"]):
+        shown = [*note["pictures"], *(picture for cell in note["cells"] for picture in cell["pictures"])]
+        yield from (each["name"] for each in [*shown, *note["films"]])
+    yield from (frame for segment in segments for series in segment["series"] for frame in series["frames"])
 
 
 def _text_of(message: dict[str, Any]) -> str:
@@ -227,8 +233,8 @@ def _page(contents: Contents, runs: Sequence[dict[str, Any]]) -> str:
     answers = json.dumps(contents.answers, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return template("report.html", "rlcore_view").render(
         title=f"Report of {', '.join(run['line']['id'] for run in runs)}",
-        policy=f"default-src 'none'; img-src data:; script-src {_hash(script)}; style-src {_hash(style)}; "
-        "base-uri 'none'; form-action 'none'",
+        policy=f"default-src 'none'; img-src data:; media-src data:; script-src {_hash(script)}; "
+        f"style-src {_hash(style)}; base-uri 'none'; form-action 'none'",
         script=script,
         style=style,
         answers=answers.replace("<", "\\u003c"),  # no text can end the element
@@ -255,8 +261,10 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _reduced(data: bytes) -> str:
-    """The data URI of a picture. Raises `DataError` if it is damaged."""
+def _uri(data: bytes, type: str) -> str:
+    """The data URI of a picture, reduced, or of a film. Raises `DataError` if a picture is damaged."""
+    if type.startswith("video/"):
+        return f"data:{type};base64,{base64.b64encode(data).decode()}"
     image = decode_image(data)
     if len(data) <= KEPT_BYTES and max(image.size) <= LARGEST_SIDE:
         return data_uri(data)

@@ -9,15 +9,17 @@ from typing import Any
 from urllib.parse import unquote
 
 from rlcore.errors import UserError
+from rlcore.plain_json import plain
 
+from rlcore_view.errors import NotFoundError
 from rlcore_view.find import LIMIT, Question, find
 from rlcore_view.library import Library
-from rlcore_view.media import frame_of, image_of
-from rlcore_view.plain import NotFoundError, plain
+from rlcore_view.media import film_of, frame_of, image_of
 from rlcore_view.run import ShownRun
 from rlcore_view.stored import PURPOSES
+from rlcore_view.thumbnails import have_pictures, thumbnail
 from rlcore_view.tokens import tokens_data
-from rlcore_view.trajectories import group_data, row_data
+from rlcore_view.trajectories import group_data, note_picture, row_data
 
 _NUMBER = re.compile("[0-9]{1,15}")
 
@@ -46,6 +48,15 @@ def media(library: Library, path: str) -> tuple[bytes, str]:
             stored = library.run(id).stored
             found = stored.group(stored.file(purpose, _place(step)), _place(group))
             return frame_of(found.group, _place(sibling), _place(segment), name, _place(row)), "image/png"
+        case [id, "note", purpose, step, group, sibling, turn, number]:
+            stored = library.run(id).stored
+            found = stored.group(stored.file(purpose, _place(step)), _place(group))
+            return note_picture(found, _place(sibling), _place(turn), _place(number))
+        case [id, "small", purpose, step, group, sibling]:
+            place = _place(step), _place(group), _place(sibling)
+            return thumbnail(library.run(id).stored, purpose, *place), "image/jpeg"
+        case [id, "film", *name]:
+            return film_of(library.run(id).stored.run, "/".join(name))
         case [id, sha256]:
             return image_of(library.run(id).stored.run, sha256)
     raise _no_page(path)
@@ -69,7 +80,8 @@ def _of_run(run: ShownRun, rest: list[str], query: Mapping[str, str]) -> Any:
         case ["find"]:
             names = ("where", "text", "sort", "purpose", "steps", "task")
             texts = {name: query.get(name, "") for name in names}
-            return find(run.stored, Question(**texts, limit=_number(query, "limit", LIMIT)))
+            found = find(run.stored, Question(**texts, limit=_number(query, "limit", LIMIT)))
+            return found | {"pictures": have_pictures(run.stored, found["rows"])}
         case [purpose, step, *inside] if purpose in PURPOSES:
             return _of_step(run, purpose, _place(step), inside)
     raise _no_page("/".join(rest))
@@ -79,7 +91,9 @@ def _of_step(run: ShownRun, purpose: str, step: int, inside: list[str]) -> Any:
     file = run.stored.file(purpose, step)
     match inside:
         case []:
-            return {"rows": [row_data(row) for row in run.stored.rows(file)], "unfinished": file.unfinished}
+            rows = run.stored.rows(file)
+            pictures = have_pictures(run.stored, rows)
+            return {"rows": [row_data(row) for row in rows], "unfinished": file.unfinished, "pictures": pictures}
         case [group]:
             return group_data(run.stored, run.stored.group(file, _place(group)))
         case [group, sibling, "tokens"]:

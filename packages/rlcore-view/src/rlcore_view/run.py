@@ -14,18 +14,20 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.config.layers import Layer, leaves
+from rlcore.config.origins import read_text, toml_tree
 from rlcore.config.write import toml_value
 from rlcore.diagnosis.diagnosing import diagnose
 from rlcore.errors import DataError, UserError
 from rlcore.json_files import read_json, refuse_special_files
+from rlcore.plain_json import number
 from rlcore.plugin_calls import error_text
 from rlcore.redaction import mask_arguments, redact, redacted
+from rlcore.rollouts.reading import size_of
 from rlcore.runs.directory import asked_of, checkpoints_of, config_layer, run_of
 from rlcore.runs.output import failure_in
-from rlcore.runs.reading import size_of
 
 from rlcore_view.curves import Curves, line_after
-from rlcore_view.plain import Recent
+from rlcore_view.recent import Recent
 from rlcore_view.stored import Stored
 
 LOCK_S = 3.0
@@ -80,7 +82,9 @@ class ShownRun:
     def _texts(self) -> dict[str, Any]:
         """The part of `known` that does not change while the run goes."""
         refuse_special_files(self.path)
-        config = self.config.tree
+        path = self.path / "config.toml"
+        # Without the origins, whose lines take most of the time: a folder can have thousands of runs.
+        config = Layer(tree=toml_tree(read_text(path), str(path)), origins={}).tree
         steps = _setting(config, "trainer", "steps")
         return {
             "recipe": asked_of(self.path).recipe,
@@ -128,7 +132,8 @@ class ShownRun:
         """The lines of ``metrics.jsonl`` after a place in bytes; all of them if the file is another one by now."""
         path = self.path / "metrics.jsonl"
         lines = list(line_after(path, after))
-        return {"rows": [row for row, _ in lines], "next": lines[-1][1] if lines else min(after, size_of(path))}
+        rows = [{name: number(value) for name, value in row.items() if _is_metric(value)} for row, _ in lines]
+        return {"rows": rows, "next": lines[-1][1] if lines else min(after, size_of(path))}
 
     def findings(self) -> list[dict[str, Any]]:
         """What ``rlcore diagnose`` finds. Raises `DataError` if the run is damaged."""
@@ -166,6 +171,10 @@ class ShownRun:
         if now - self._locked[0] >= LOCK_S:
             self._locked = now, _is_locked(self.path / ".lock")
         return self._locked[1]
+
+
+def _is_metric(value: Any) -> bool:
+    return value is None or isinstance(value, (int, float))
 
 
 @contextmanager

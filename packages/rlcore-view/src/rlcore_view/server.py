@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gzip
 import hmac
 import ipaddress
 import json
 import logging
+import re
 import socket
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
@@ -22,9 +24,10 @@ from rlcore.plugin_calls import error_text
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from rlcore_view.errors import NotFoundError
 from rlcore_view.library import Library
-from rlcore_view.plain import NotFoundError
 from rlcore_view.routes import answer, media
 
 log = logging.getLogger("rlcore.view")
@@ -59,6 +62,10 @@ WORTH_COMPRESSING = 16_000
 """Bytes of an answer from which compressing it is faster than sending it through a tunnel."""
 AT_A_TIME = 8
 """Questions that are answered at a time, which bounds the memory."""
+MOST_CONNECTIONS = 64
+"""A browser opens 6."""
+REQUEST_S = 10.0
+"""Seconds in which a request has to arrive, also after another one."""
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
@@ -146,8 +153,10 @@ class Application:
             return _json(answer(self._library, rest, query), 200, request.headers.get("accept-encoding", ""))
         if kind == "media":
             content, type = media(self._library, rest)
-            is_frame = "/frame/" in rest
-            return Response(content, media_type=type, headers={} if is_frame else {"Cache-Control": KEPT})
+            if type.startswith("video/"):
+                return _film(content, type, request.headers.get("range", ""))
+            is_hash = rest.count("/") == 1
+            return Response(content, media_type=type, headers={"Cache-Control": KEPT} if is_hash else {})
         raise NotFoundError(f"there is nothing at {path[:80]!r}", fix="open / for the list of runs")
 
 
@@ -179,8 +188,46 @@ def _json(value: Any, status: int, accepted: str = "") -> Response:
     return Response(content, status_code=status, media_type="application/json", headers=dict(headers))
 
 
+def _film(content: bytes, type: str, asked: str) -> Response:
+    """A film, or the range of it that was asked for: browsers move only in films that have ranges."""
+    headers, span = {"Accept-Ranges": "bytes"}, re.fullmatch(r"bytes=([0-9]{1,12})-([0-9]{0,12})", asked)
+    if span is None:
+        return Response(content, media_type=type, headers=headers)
+    start, last = int(span[1]), min(int(span[2] or len(content)), len(content) - 1)
+    if start > last:
+        return Response(status_code=416, headers={"Content-Range": f"bytes */{len(content)}"})
+    headers["Content-Range"] = f"bytes {start}-{last}/{len(content)}"
+    return Response(content[start : last + 1], status_code=206, media_type=type, headers=headers)
+
+
 def _text(text: str, status: int) -> Response:
     return Response(text + "\n", status_code=status, media_type="text/plain")
+
+
+class Connection(H11Protocol):
+    """A connection, which ends unless requests arrive in time. Others use no further descriptors."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait, or end at once if there are too many."""
+        super().connection_made(transport)
+        self._answered = False
+        if len(self.connections) > MOST_CONNECTIONS:
+            transport.abort()
+        else:
+            self.loop.call_later(REQUEST_S, self._check)
+
+    def on_response_complete(self) -> None:
+        """Keep the connection for a further request."""
+        self._answered = True
+        super().on_response_complete()
+
+    def _check(self) -> None:
+        is_answering = self.cycle is not None and not self.cycle.response_complete
+        if not (self._answered or is_answering):
+            self.transport.abort()
+        elif not self.transport.is_closing():
+            self._answered = False
+            self.loop.call_later(REQUEST_S, self._check)
 
 
 class Server(uvicorn.Server):
@@ -190,7 +237,7 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 application,
-                http="h11",
+                http=Connection,
                 ws="none",
                 lifespan="off",
                 log_config=None,

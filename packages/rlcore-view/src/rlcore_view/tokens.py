@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from rlcore.cli.data.decoding import Decoding, loaded
 from rlcore.errors import DataError
-from rlcore.json_files import open_regular, parse_json
-from rlcore.runs.evidence import LARGEST_HEADER, SEQUENCE, ratio
-from rlcore.runs.index import Row
+from rlcore.plain_json import number
+from rlcore.rollouts.decoding import Decoding, loaded
+from rlcore.rollouts.evidence import Tokens, ratio, read_tokens
+from rlcore.rollouts.index import Row
 from rlcore.types import Segment
 
-from rlcore_view.plain import NotFoundError, Recent, number
+from rlcore_view.errors import NotFoundError
+from rlcore_view.recent import Recent
 from rlcore_view.stored import Stored, StoredGroup
 
 UNKNOWN = "\ufffd"
@@ -24,11 +23,6 @@ LONGEST_CHARACTER = 4
 """Bytes of the longest character, and so the most tokens that one can be split over."""
 WINDOW = 12
 """Tokens that are decoded together at most. The texts of the first ones are known already."""
-DTYPES = {"F16": "e", "F32": "f", "I32": "i"}
-"""Types of the columns in the format safetensors, with their codes in the module ``struct``."""
-MOST_SEQUENCES = 1_000_000
-"""Limit of the sequences of a step."""
-Value = TypeVar("Value")
 Columns = dict[str, list[float]]
 DecodeAll = Callable[[list[list[int]]], list[str]]
 """Returns the text of each list of token ids, or no texts."""
@@ -75,7 +69,7 @@ def _why_missing(found: StoredGroup, row: Row) -> str:
 def _not_among(path: Path, row: Row) -> str:
     if row.get("spread") == 0:
         return "No values are stored: the rewards of the group are equal, so nothing was computed for it."
-    share = _read_header(path).note.get("share")
+    share = _tokens(path).note.get("share")
     if isinstance(share, (int, float)) and share < 1:
         return f"The values of {share:.0%} of the trajectories are stored (trainer.token_evidence), not of this one."
     return "No values of this trajectory are stored."
@@ -153,74 +147,22 @@ def _decoding(stored: Stored) -> Decoding | None:
     return _DECODINGS.get(file, [file], lambda: loaded(file)) if file else None
 
 
-class _Header:
-    """The columns of a file of values: where they are, and the sequences."""
-
-    def __init__(self, path: Path) -> None:
-        with open_regular(path) as file:
-            (length,) = struct.unpack("<Q", file.read(8))
-            if length > LARGEST_HEADER:
-                raise ValueError(f"a header of {length:,} bytes")
-            entries = parse_json(file.read(length))
-            self.note: Mapping[str, Any] = parse_json(entries.pop("__metadata__")["rlcore"])
-            self._columns = {
-                name: (DTYPES[entry["dtype"]], 8 + length + entry["data_offsets"][0], entry["shape"][0])
-                for name, entry in entries.items()
-            }
-            size = os.fstat(file.fileno()).st_size
-            for code, start, count in self._columns.values():
-                if start < 0 or count < 0 or start + count * struct.calcsize(code) > size:
-                    raise ValueError("a column that ends after the file")
-            if any(self._columns[name][2] > MOST_SEQUENCES for name in SEQUENCE):
-                raise ValueError(f"more than {MOST_SEQUENCES:,} sequences")
-            rows = list(zip(*(self.read(file, name) for name in SEQUENCE), strict=True))
-        self.places: dict[tuple[int, ...], list[tuple[int, int, int]]] = {}
-        end = 0
-        for *place, segment, count in rows:
-            start, end = end, end + int(count)
-            self.places.setdefault(tuple(map(int, place)), []).append((int(segment), start, end))
-        self.names = [name for name in self._columns if name not in SEQUENCE]
-        if any(self._columns[name][2] != end for name in self.names):
-            raise ValueError("the columns have different lengths")
-
-    def read(self, file: Any, name: str, start: int = 0, end: int | None = None) -> list[float]:
-        """The numbers of a column from one row to another."""
-        code, offset, rows = self._columns[name]
-        size, count = struct.calcsize(code), (rows if end is None else end) - start
-        file.seek(offset + start * size)
-        return list(struct.unpack(f"<{count}{code}", file.read(count * size)))
-
-
-def _read_header(path: Path) -> _Header:
-    """The columns of a file. Raises `DataError` if there is none, or it is damaged."""
-    if not path.is_file():
-        fix = "the share of the trajectories is the key trainer.token_evidence; steps without an update have none"
-        raise DataError("no values of tokens of this step are stored", fix=fix)
-    return _read(path, lambda: _HEADERS.get(path, [path], lambda: _Header(path)))
+def _tokens(path: Path) -> Tokens:
+    """The values of a step. Raises `DataError` if there are none, or they are damaged."""
+    return _TOKENS.get(path, [path], lambda: read_tokens(path))
 
 
 def _values_of(path: Path, place: tuple[int, int, int]) -> dict[int, Columns]:
     """The values of the trained tokens of a trajectory by segment; empty if they are not stored."""
-    header = _read_header(path)
-
-    def read() -> dict[int, Columns]:
-        with open_regular(path) as file:
-            return {
-                segment: {name: header.read(file, name, start, end) for name in header.names}
-                for segment, start, end in header.places.get(place, ())
-            }
-
-    return _read(path, read)
+    tokens = _tokens(path)
+    return {
+        sequence["segment"]: {name: tokens.part(name, rows) for name in tokens.names}
+        for sequence, rows in tokens.sequences()
+        if (sequence["step"], sequence["group"], sequence["sibling"]) == place
+    }
 
 
-def _read(path: Path, read: Callable[[], Value]) -> Value:
-    try:
-        return read()
-    except (OSError, ValueError, OverflowError, KeyError, TypeError, IndexError, AttributeError, struct.error) as error:
-        raise DataError(f"cannot read {path}", found=str(error), fix="restore the file, or remove it") from None
-
-
-_HEADERS: Recent[_Header] = Recent(2)
+_TOKENS: Recent[Tokens] = Recent(2)
 _DECODINGS: Recent[Decoding | None] = Recent(1)
 
 __all__ = ["texts_of", "tokens_data"]

@@ -6,15 +6,19 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
+from itertools import count
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from rlcore.plugin_calls import value_text
 from rlcore.plugins.registry import Registry
-from rlcore.report.notes import NotesOf, TurnNote, notes_of_plugins
-from rlcore.runs.index import Row
+from rlcore.report import Cell, NotesOf, Picture, TurnNote, notes_of_plugins
+from rlcore.rollouts.index import Row
 from rlcore.types import ImagePart, Message, Segment, ToolCall, Trajectory, Turn, thaw
 
-from rlcore_view.media import series_of
+from rlcore_view.errors import NotFoundError
+from rlcore_view.media import has_film, made_image, series_of
 from rlcore_view.stored import Stored, StoredGroup
 
 LONGEST_FIELD = 4_000
@@ -42,7 +46,7 @@ def group_data(stored: Stored, found: StoredGroup) -> dict[str, Any]:
         "prompt": [_message(message) for message in task.messages],
         "tools": _tools(found.group.trajectories),
         "trajectories": [
-            _trajectory(found, one, times.get(one.sibling, []))
+            _trajectory(stored.run, found, one, times.get(one.sibling, []))
             for one in found.group.trajectories
             if one.sibling in found.rows
         ],
@@ -52,8 +56,11 @@ def group_data(stored: Stored, found: StoredGroup) -> dict[str, Any]:
 
 
 def row_data(row: Row) -> Row:
-    """A row without the place of its group in the file."""
-    return {name: value for name, value in row.items() if name not in PLACE}
+    """A row without what the page does not need. Its seed is a text: a browser does not keep the digits of a number."""
+    found = {name: value for name, value in row.items() if name not in PLACE}
+    if "seed" in row.get("sampling", {}):
+        found["sampling"] = {**row["sampling"], "seed": str(row["sampling"]["seed"])}
+    return found
 
 
 def call_text(call: ToolCall) -> str:
@@ -61,13 +68,32 @@ def call_text(call: ToolCall) -> str:
     return json.dumps(thaw(call.arguments), ensure_ascii=False, default=value_text) if call.arguments else ""
 
 
-def _trajectory(found: StoredGroup, one: Trajectory, times: Sequence[Row]) -> dict[str, Any]:
+def note_picture(found: StoredGroup, sibling: int, turn: int, number: int) -> tuple[bytes, str]:
+    """An image that a plugin made for its note on a turn, with its content type.
+
+    Raises:
+        NotFoundError: there is none.
+        DataError: it is damaged, too large, or of a format that browsers do not show.
+    """
+    one = next((each for each in found.group.trajectories if each.sibling == sibling), None)
+    turns = _notes()(found.group.task, one, found.file.step).turns if one is not None else ()
+    note = turns[turn] if turn < len(turns) else None
+    if note is None or number >= len(note.made):
+        raise NotFoundError("there is no such picture", fix="open the trajectory again")
+    return made_image(note.made[number])
+
+
+def _trajectory(run: Path, found: StoredGroup, one: Trajectory, times: Sequence[Row]) -> dict[str, Any]:
     file = found.file
-    notes = iter(_notes()(found.group.task, one))
-    address = f"frame/{file.purpose}/{file.step}/{found.number}/{one.sibling}"
+    place = f"{file.purpose}/{file.step}/{found.number}/{one.sibling}"
+    turns, problem = _notes()(found.group.task, one, file.step)
+    notes = (None if note is None else _note(note, run, f"note/{place}/{number}") for number, note in enumerate(turns))
     return {
         "row": row_data(found.rows[one.sibling]),
-        "segments": [_segment(segment, notes, f"{address}/{number}") for number, segment in enumerate(one.segments)],
+        "segments": [
+            _segment(segment, notes, f"frame/{place}/{number}") for number, segment in enumerate(one.segments)
+        ],
+        "notes_problem": problem,
         "rewards": [
             {
                 "id": id,
@@ -88,7 +114,7 @@ def _notes() -> NotesOf:
     return notes_of_plugins(Registry())
 
 
-def _segment(segment: Segment, notes: Iterator[TurnNote | None], address: str) -> dict[str, Any]:
+def _segment(segment: Segment, notes: Iterator[dict[str, Any] | None], address: str) -> dict[str, Any]:
     return {
         "context": [_message(message) for message in segment.context],
         "turns": [_turn(turn, next(notes, None) if turn.kind == "policy" else None) for turn in segment.turns],
@@ -97,7 +123,7 @@ def _segment(segment: Segment, notes: Iterator[TurnNote | None], address: str) -
     }
 
 
-def _turn(turn: Turn, note: TurnNote | None) -> dict[str, Any]:
+def _turn(turn: Turn, note: dict[str, Any] | None) -> dict[str, Any]:
     return {
         "kind": turn.kind,
         "start": turn.start,
@@ -106,8 +132,38 @@ def _turn(turn: Turn, note: TurnNote | None) -> dict[str, Any]:
         "reward": turn.reward,
         "finish_reason": turn.finish_reason or "",
         "policy_version": turn.policy_version,
-        "note": asdict(note) if note is not None else None,
+        "note": note,
     }
+
+
+def _note(note: TurnNote, run: Path, address: str) -> dict[str, Any]:
+    """A note. ``address`` begins those of the images that a plugin made."""
+    made = count()
+    cells = [_cell(cell, address, made) for cell in note.cells]
+    return {
+        **{name: getattr(note, name) for name in ("lines", "right", "asked", "said")},
+        "marks": [asdict(mark) for mark in note.marks],
+        "tables": [asdict(table) for table in note.tables],
+        "cells": cells,
+        "pictures": [_picture(picture, address, made) for picture in note.pictures],
+        "films": [
+            {"title": film.title, "name": f"film/{quote(film.file)}"} for film in note.films if has_film(run, film.file)
+        ],
+    }
+
+
+def _cell(cell: Cell, address: str, made: Iterator[int]) -> dict[str, Any]:
+    return {
+        "code": cut(cell.code),
+        "output": cut(cell.output),
+        "error": cut(cell.error),
+        "pictures": [_picture(picture, address, made) for picture in cell.pictures],
+    }
+
+
+def _picture(picture: Picture, address: str, made: Iterator[int]) -> dict[str, Any]:
+    name = picture.image if isinstance(picture.image, str) else f"{address}/{next(made)}"
+    return {"name": name, "title": picture.title, "marks": [asdict(mark) for mark in picture.marks]}
 
 
 def _message(message: Message) -> dict[str, Any]:
@@ -170,4 +226,4 @@ def _times(rows: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
         yield {"kind": kind, "name": name, "start": round(row["start"] - first, 6), "seconds": row["seconds"]}
 
 
-__all__ = ["call_text", "cut", "group_data", "row_data"]
+__all__ = ["call_text", "cut", "group_data", "note_picture", "row_data"]

@@ -16,7 +16,8 @@ from rlcore.specs import (
 )
 
 if TYPE_CHECKING:
-    from rlcore.types import Group
+    from rlcore.report import TurnNote
+    from rlcore.types import Group, Task, Trajectory
 
 _PACKAGE = "rl_plugin_robotwin"
 _PHASES = {
@@ -90,3 +91,13 @@ def rlcore_rollouts_scored(run: Any, step: int, purpose: str, groups: Sequence[G
         from rl_plugin_robotwin.evaluation.episode_videos import film
 
         film(run, step, groups)
+
+
+@hookimpl
+def rlcore_turn_notes(task: Task, trajectory: Trajectory, step: int) -> list[TurnNote | None] | None:
+    """Show the film of an evaluation episode."""
+    if "seed" not in task.fields:
+        return None
+    from rl_plugin_robotwin.evaluation.notes import turn_notes
+
+    return turn_notes(task, trajectory, step)

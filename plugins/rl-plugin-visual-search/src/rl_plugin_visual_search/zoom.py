@@ -80,9 +80,9 @@ class Zoom:
             DataError: the picture cannot be decoded.
         """
         number = self._number(arguments.get("image", 0))
-        corners = _corners(arguments.get("bbox_2d"))
+        chosen = corners(arguments.get("bbox_2d"))
         image = _decoded(self._encoded[number])
-        box = region(corners, image.size, self._coordinates)
+        box = region(chosen, image.size, self._coordinates)
         cut = image.crop(box)
         self._encoded.append(encode_image(cut))
         width, height = cut.size
@@ -146,7 +146,8 @@ def _decoded(data: bytes) -> Image:
     return decode_image(data)
 
 
-def _corners(value: object) -> tuple[float, ...]:
+def corners(value: object) -> tuple[float, ...]:
+    """The numbers x1, y1, x2 and y2 of an argument. Raises `BadRegion` if they are none."""
     listed = list(value) if isinstance(value, (list, tuple)) else []
     numbers = [each for each in listed if isinstance(each, (int, float)) and not isinstance(each, bool)]
     if len(listed) != 4 or len(numbers) != 4 or not all(abs(each) < 1e9 for each in numbers):
@@ -154,4 +155,4 @@ def _corners(value: object) -> tuple[float, ...]:
     return tuple(float(each) for each in numbers)
 
 
-__all__ = ["NAME", "BadRegion", "Zoom", "corners_of", "region", "zoom_schema"]
+__all__ = ["NAME", "BadRegion", "Zoom", "corners", "corners_of", "region", "zoom_schema"]

@@ -87,7 +87,8 @@ class PhaseConfig(Table):
     """Episodes between logged metrics; checkpoints log them too. ``episode_metrics.jsonl`` has a line for every
     round."""
     sample_every: Annotated[int, Field(ge=0, le=LARGEST)] = 10
-    """Episodes between pictures in ``samples/``, where the last round is always shown; 0 writes none."""
+    """Episodes between pictures in ``samples/`` and episodes in ``rollouts/``, where the last round is always shown; 0
+    writes none."""
     video_every: Annotated[int, Field(ge=0, le=LARGEST)] = 10
     """Episodes between videos in ``videos/``, where the last round is always shown; 0 writes none."""
     console_level: Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"] = "INFO"

@@ -98,12 +98,13 @@ class Journal:
 
 
 def missing(height: int, width: int) -> Picture:
-    """Return the panel that stands for a prediction which failed: empty, crossed out and labelled."""
+    """Return the panel that stands for a prediction which failed: empty, crossed out, and labelled if it is large."""
     image = Image.new("RGB", (width, height), (60, 60, 60))
     draw = ImageDraw.Draw(image)
     draw.line((0, 0, width, height), fill=(220, 60, 60), width=2)
     draw.line((0, height, width, 0), fill=(220, 60, 60), width=2)
-    draw.text((4, 2), "no prediction", fill=(255, 255, 255))
+    if width >= SMALLEST // 2:
+        draw.text((4, 2), "no prediction", fill=(255, 255, 255))
     return np.asarray(image)
 
 

@@ -9,6 +9,8 @@ from rlcore.specs import DatasetSpec, EnvironmentSpec, ModelBuilderSpec, RecipeS
 
 if TYPE_CHECKING:
     import pluggy
+    from rlcore.report import TurnNote
+    from rlcore.types import Task, Trajectory
 
 _PACKAGE = "rl_plugin_world_model"
 
@@ -70,3 +72,13 @@ def rlcore_addhooks(pluginmanager: pluggy.PluginManager) -> None:
     from rl_plugin_world_model import hookspecs
 
     pluginmanager.add_hookspecs(hookspecs)
+
+
+@hookimpl
+def rlcore_turn_notes(task: Task, trajectory: Trajectory) -> list[TurnNote | None] | None:
+    """Show the terms of the reward at each step."""
+    if "terms" not in task.fields:
+        return None
+    from rl_plugin_world_model.notes import turn_notes
+
+    return turn_notes(task, trajectory)

@@ -31,6 +31,7 @@ from rl_plugin_world_model.config import NetworkConfig, PhaseConfig
 from rl_plugin_world_model.explorer import RandomActing
 from rl_plugin_world_model.journal import Journal, finite, panels, write_sample
 from rl_plugin_world_model.models.networks import Explorer, WorldModel, enough_memory
+from rl_plugin_world_model.records import group_of
 from rl_plugin_world_model.sequences import Interface, Sequences, coverage, no_episode, note_on_length
 from rl_plugin_world_model.world_model import Predictions, WorldModelTraining, evaluate, predictions
 
@@ -55,6 +56,8 @@ class PhaseTrainer(ABC):
     shown_rate = "learning_rate"
     """The learning rate that ``episode_metrics.jsonl`` shows."""
     explorer: Explorer | None = None
+    _shown_terms: Mapping[str, tuple[float, Sequence[float]]] = {}
+    """Weights and values of the explorer's reward terms in the first episode of the round; empty without it."""
 
     def __init__(self, run: RunSession) -> None:
         """Create the environments and the networks, or load them from a checkpoint.
@@ -172,7 +175,7 @@ class PhaseTrainer(ABC):
 
     @enough_memory()
     def _round(self) -> dict[str, float]:
-        first = self._done
+        first, self._shown_terms = self._done, {}
         slots = range(self._rank.index * self._config.num_envs, (self._rank.index + 1) * self._config.num_envs)
         numbers = [first + slot for slot in slots if first + slot < self._config.episodes]
         collected = self._collect(numbers, self._decide(), self._run.config.seed)
@@ -324,19 +327,18 @@ class PhaseTrainer(ABC):
         )
 
     def _show(self, last: int, episodes: Sequence[Episode]) -> None:
-        """Write the picture and the video of the first episode of the round."""
-        config = self._config
-        sample, video = self._due(last, config.sample_every), self._due(last, config.video_every)
+        """Write the picture and the video of the first episode of the round, and store it as a trajectory."""
+        sample, video = self._due(last, self._config.sample_every), self._due(last, self._config.video_every)
         if self._folder is None or not episodes or not (sample or video):
             return
         episode, camera, target = episodes[0], self.network.cameras[0], self.network.target
+        errors = [math.nan] * len(episode)
         try:
             batch = self.interface.sequences([episode], self._device)
             found = predictions(self.world_model, self.network, batch, pictures=True)
             assert found.pictures is not None
-            shown = [
-                finite(found.pictures[0, t].cpu().numpy(), float(found.error_BT[0, t])) for t in range(len(episode))
-            ]
+            errors = found.error_BT[0].tolist()
+            shown = [finite(found.pictures[0, t].cpu().numpy(), errors[t]) for t in range(len(episode))]
         except RuntimeError as error:  # such as too little memory: the phase goes on, and the panel says so
             self._tell(f"no prediction for episode {episode.number}: {error}", level=logging.WARNING)
             shown = [None] * len(episode)
@@ -345,6 +347,8 @@ class PhaseTrainer(ABC):
         name = f"episode_{self._done:06d}"
         if sample:
             write_sample(self._folder / "samples" / f"{name}.png", frames)
+            group = group_of(episode, target=target, predicted=shown, errors=errors, terms=self._shown_terms)
+            self._run.record(self._done, "train", [group])
         if video:
             write_video(self._folder / "videos" / f"{name}.mp4", frames, rate=VIDEO_RATE)
 
@@ -370,15 +374,13 @@ class PhaseTrainer(ABC):
             "versions": {"torch": str(torch.__version__)},
             **self._state(),
         }
-        keep = self._run.config.checkpoint.keep
-        path = checkpoints.save(self._folder, self._done, model, state, keep=keep)
+        path = checkpoints.save(self._folder, self._done, model, state, keep=self._run.config.checkpoint.keep)
         self._run.checkpoint_saved(self._done, path)
         self._tell(f"saved     checkpoint-{self._done}", level=logging.INFO)
 
     def _restore(self, folder: Path) -> None:
-        where = "--resume"
-        model = checkpoints.read(folder, checkpoints.MODEL, where=where, device=self._device)
-        state = checkpoints.read(folder, checkpoints.STATE, where=where, device=self._device)
+        model = checkpoints.read(folder, checkpoints.MODEL, where="--resume", device=self._device)
+        state = checkpoints.read(folder, checkpoints.STATE, where="--resume", device=self._device)
         check_environment(model, self.interface, where=str(folder))
         for name, module in self._modules().items():
             if name == "world_model":

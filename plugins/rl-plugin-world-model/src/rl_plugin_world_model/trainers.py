@@ -142,6 +142,7 @@ class ExploringTrainer(PhaseTrainer):
                 success_BT=batch.success_BT,
             )
             values = {name: (weight, term(found) * batch.valid_BT) for name, weight, term in self._terms}
+            self._shown_terms = {name: (weight, value_BT[0].tolist()) for name, (weight, value_BT) in values.items()}
             rewards = torch.stack([weight * value for weight, value in values.values()]).sum(0)
             sums = {"steps": float(batch.valid_BT.sum())}
             sums |= {f"term/{name}": float(value.sum()) for name, (_, value) in values.items()}

@@ -20,8 +20,8 @@ from rlcore.config.layers import PYTHON
 from rlcore.config.write import toml_value
 from rlcore.episodes.evaluation import Summary
 from rlcore.report.notebook import gallery, page
+from rlcore.rollouts.records import write_groups
 from rlcore.runs.output import Output
-from rlcore.runs.records import write_groups
 
 
 @dataclass(frozen=True, slots=True)

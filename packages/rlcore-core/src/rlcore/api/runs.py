@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,11 @@ from rlcore.diagnosis.diagnosing import Diagnosis, diagnose
 from rlcore.errors import UserError
 from rlcore.plugins.loading import load_attribute
 from rlcore.report.notebook import curve, page
+from rlcore.rollouts.evidence import TOKENS, Tokens, read_tokens
+from rlcore.rollouts.index import TIMES, Row, read_lines
+from rlcore.rollouts.reading import Rollouts, is_unfinished
+from rlcore.rollouts.records import EVIDENCE, read_groups
+from rlcore.rollouts.responses import read_table
 from rlcore.runs.directory import (
     asked_of,
     best_checkpoint,
@@ -23,10 +29,6 @@ from rlcore.runs.directory import (
     read_metrics,
     run_of,
 )
-from rlcore.runs.evidence import TOKENS, Tokens, read_tokens
-from rlcore.runs.index import TIMES, Row, read_lines
-from rlcore.runs.reading import Rollouts, is_unfinished
-from rlcore.runs.records import EVIDENCE, read_groups
 from rlcore.types import Group
 
 if TYPE_CHECKING:
@@ -102,7 +104,11 @@ class Run:
             purpose: ``train`` or ``evaluation``; None selects both
             step: None selects all steps
         """
-        return Trajectories(lambda: self._stored(purpose, step))
+        files = partial(self._files, purpose, step)
+        return Trajectories(
+            lambda: (Stored(what, at, group) for what, at, path in files() for group in read_groups(path)),
+            lambda: (row for _, _, path in files() for row in read_table(path)),
+        )
 
     def diagnosis(self, *, rules: Sequence[str] = ()) -> list[Diagnosis]:
         """Why the run does not learn, like ``rlcore diagnose``; empty if no rule holds.
@@ -172,12 +178,11 @@ class Run:
         """The file with the printed output."""
         return self.path / "output.log"
 
-    def _stored(self, purpose: str | None, step: int | None) -> Iterator[Stored]:
+    def _files(self, purpose: str | None, step: int | None) -> list[tuple[str, int, Path]]:
+        """The files of rollouts by step, each with its purpose and step."""
         found = [(_ROLLOUTS.fullmatch(path.name), path) for path in (self.path / "rollouts").glob("*")]
         files = sorted((int(name[2]), name[1], path) for name, path in found if name is not None)
-        for at, what, path in files:
-            if purpose in (None, what) and step in (None, at):
-                yield from (Stored(what, at, group) for group in read_groups(path))
+        return [(what, at, path) for at, what, path in files if purpose in (None, what) and step in (None, at)]
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"

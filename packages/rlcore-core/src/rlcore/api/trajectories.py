@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rlcore.api.frames import pandas_frame, polars_frame
 from rlcore.report.notebook import gallery
+from rlcore.rollouts.index import Row
+from rlcore.rollouts.responses import table_of
 from rlcore.types import Group, Trajectory
 
 if TYPE_CHECKING:
@@ -24,10 +27,15 @@ class Stored(NamedTuple):
 
 
 class Trajectories:
-    """Trajectories in stored order, read again each time. Iterate over them, or over their `groups`."""
+    """Trajectories in stored order, read again each time. Iterate over them, or over their `groups`.
 
-    def __init__(self, read: Callable[[], Iterator[Stored]]) -> None:
-        self._read = read
+    Args:
+        read: returns the groups
+        table: returns the rows of `rlcore.rollouts.responses.table_of`, if there is a faster way than to compute them
+    """
+
+    def __init__(self, read: Callable[[], Iterator[Stored]], table: Callable[[], Iterator[Row]] | None = None) -> None:
+        self._read, self._table = read, table or self._computed
 
     def __iter__(self) -> Iterator[Trajectory]:
         for group in self.groups():
@@ -42,23 +50,10 @@ class Trajectories:
 
         ``environment`` is present in runs with several.
         """
-        for purpose, step, group in self._read():
-            for trajectory in group.trajectories:
-                yield {
-                    "purpose": purpose,
-                    "step": step,
-                    **({"environment": group.task.environment} if group.task.environment else {}),
-                    "task_id": group.task.id,
-                    "sibling": trajectory.sibling,
-                    "reward": trajectory.reward,
-                    **{f"reward/{id}": result.value for id, result in trajectory.rewards.items()},
-                    "stop": str(trajectory.stop),
-                    "failure": str(trajectory.failure) if trajectory.failure else None,
-                    "turns": sum(turn.kind == "policy" for turn in trajectory.turns),
-                    "tokens": trajectory.sampled_tokens,
-                    "images": len(trajectory.images),
-                    "final_response": trajectory.final_response,
-                }
+        return map(_flat, self._table())
+
+    def _computed(self) -> Iterator[Row]:
+        return chain.from_iterable(table_of(purpose, step, [group]) for purpose, step, group in self._read())
 
     def _repr_html_(self) -> str:
         return gallery(self.groups()) or f"<code>{html.escape(repr(self))}</code>"
@@ -70,6 +65,20 @@ class Trajectories:
     def to_polars(self) -> polars.DataFrame:
         """The `rows` as a data frame. Raises `NotInstalledError` without polars."""
         return polars_frame(list(self.rows()))
+
+
+def _flat(row: Row) -> dict[str, Any]:
+    return {
+        "purpose": row["purpose"],
+        "step": row["step"],
+        **({"environment": row["environment"]} if row["environment"] else {}),
+        "task_id": row["task"],
+        "sibling": row["sibling"],
+        "reward": row["reward"],
+        **{f"reward/{id}": value for id, value in row["rewards"].items()},
+        **{name: row[name] for name in ("stop", "failure", "turns", "tokens", "images")},
+        "final_response": row["response"],
+    }
 
 
 __all__ = ["Stored", "Trajectories"]

@@ -36,7 +36,7 @@ COMMANDS = {
     "data": ("rlcore.cli.data:data", "Prepare and inspect data."),
     "config": ("rlcore.cli.config:config", "Show, explain and compare configurations."),
     "plugins": ("rlcore.cli.plugins:plugins", "List installed plugins and their problems."),
-    "serve": ("rlcore.cli.serve:serve", "Offer an environment to runs on other machines."),
+    "serve": ("rlcore.cli.serve:serve", "Offer an environment or a policy to other programs."),
     "doctor": ("rlcore.cli.doctor:doctor", "Check this machine, and suggest fixes."),
 }
 """rlcore's own commands: target and summary. They take precedence over plugin commands of the same name."""
@@ -59,7 +59,9 @@ class LazyGroup(click.Group):
         elif cmd_name.startswith("-"):
             return None
         else:
-            command = _plugin_command(cmd_name)
+            from rlcore.cli.plugin_commands import plugin_command
+
+            command = plugin_command(cmd_name)
         if command is not None and not isinstance(command, click.Command):
             raise PluginError(f"the command {cmd_name!r} is not a click command", found=type(command).__name__)
         return command
@@ -92,14 +94,6 @@ class LazyGroup(click.Group):
 
         near = did_you_mean(name, [*COMMANDS, *(known for known, _ in plugin_commands())])
         raise click.UsageError(f"there is no command {name!r}" + (f"; {near}" if near else ""), ctx)
-
-
-def _plugin_command(name: str) -> click.Command | None:
-    from rlcore.plugins.registry import Registry
-
-    registry = Registry()
-    known = [spec.id for spec in registry.specs("command")]
-    return registry.load("command", name) if name in known else None
 
 
 EXIT_STATUS = """\b

@@ -23,9 +23,9 @@ from rlcore.errors import NotScoredError, UserError
 from rlcore.models.folder import BUILTIN
 from rlcore.models.weights import FolderWeights
 from rlcore.plugins.registry import Registry
+from rlcore.rollouts.records import write_groups
 from rlcore.runs.directory import asked_of, config_layer, run_of
 from rlcore.runs.output import Output
-from rlcore.runs.records import write_groups
 from rlcore.session.checks import check_run
 from rlcore.session.datasets import rows_told
 from rlcore.session.exits import exits_reported
@@ -167,7 +167,7 @@ def evaluated(request: Request, *, split: str, output: Output) -> Evaluated:
 def _resolved(request: Request, registry: Registry) -> tuple[Resolved, str]:
     """The validated configuration, and the recipe."""
     plugin, recipe = request.plugin, request.recipe
-    overrides, base, base_recipe = _given_run(request.overrides, wanted=plugin is None and recipe is None)
+    overrides, base, base_recipe = given_run(request.overrides, wanted=plugin is None and recipe is None)
     if base is None and plugin is None and recipe is None and not request.files:
         _check_folder(overrides)
     layered = gather(
@@ -206,7 +206,7 @@ def require_scores(summary: Summary) -> None:
         )
 
 
-def _given_run(overrides: tuple[str, ...], *, wanted: bool) -> tuple[tuple[str, ...], Layer | None, str]:
+def given_run(overrides: tuple[str, ...], *, wanted: bool) -> tuple[tuple[str, ...], Layer | None, str]:
     """Turn a bare folder into ``model=FOLDER``. The run's configuration is the base, unless ``-p`` is given."""
     folders = [text for text in overrides if "=" not in text and Path(text).expanduser().is_dir()]
     strange = [text for text in overrides if "=" not in text and text not in folders]

@@ -13,6 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import click
+
 from rlcore.console.escaping import printable
 
 
@@ -36,6 +38,15 @@ def plugin_commands() -> list[tuple[str, str]]:
         partial.write_text(json.dumps({"state": _state(sorted(modules)), "commands": rows}), encoding="utf-8")
         partial.replace(cache)
     return [(printable(name), printable(summary)) for name, summary in rows]
+
+
+def plugin_command(name: str) -> click.Command | None:
+    """A command of a plugin, imported; None if no plugin has it."""
+    from rlcore.plugins.registry import Registry
+
+    registry = Registry()
+    known = [spec.id for spec in registry.specs("command")]
+    return registry.load("command", name) if name in known else None
 
 
 def _state(modules: list[str]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""``rlcore serve``: offer an environment to runs on other machines."""
+"""``rlcore serve``: offer a part of a run to other programs or machines."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ import click
 
 from rlcore.cli.layering import gather, layer_options
 from rlcore.cli.output import examples
+from rlcore.cli.plugin_commands import plugin_command, plugin_commands
 from rlcore.config.resolve import resolve
 from rlcore.console.terminal import say
 from rlcore.console.wording import counted
-from rlcore.errors import UserError
+from rlcore.errors import NotInstalledError, UserError
+from rlcore.plugins.loading import pip_line
 from rlcore.plugins.registry import Registry
 from rlcore.session.exits import exits_reported, stops_handled
 from rlcore.specs import EnvironmentSpec
@@ -26,9 +28,31 @@ GIVEN = 32
 """Bytes of a token that the command creates."""
 
 
-@click.group()
+class ServeGroup(click.Group):
+    """The commands of this module, and those that plugins add under names such as ``serve policy``."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All names."""
+        names = (name.partition(" ")[2] for name, _ in plugin_commands() if name.startswith("serve "))
+        return [*super().list_commands(ctx), *names]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """A command; None if it does not exist."""
+        if (command := super().get_command(ctx, cmd_name) or plugin_command(f"serve {cmd_name}")) is not None:
+            return command
+        if cmd_name in OTHERS:
+            needed = OTHERS[cmd_name]
+            raise NotInstalledError(f"rlcore serve {cmd_name} needs {needed}", fix=pip_line([needed]))
+        return None
+
+
+OTHERS = {"policy": "rlcore-harness"}
+"""Commands of other distributions."""
+
+
+@click.group(cls=ServeGroup)
 def serve() -> None:
-    """Offer a part of a run to other machines."""
+    """Offer a part of a run to other programs or machines."""
 
 
 @serve.command(

@@ -31,6 +31,7 @@ MAX_OVERRIDES = 1_000
 """Limit of ``KEY=VALUE`` overrides."""
 INTEGERS = range(-(2**63), 2**63)
 """Integers have 64 bits, as in TOML."""
+_BARE = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 _TOML_TOKEN = re.compile(
     r'"""(?:[^"\\]|\\.|"(?!""))*"{3,5}|"(?:[^"\\\n]|\\.)*"'
     r"|'''(?:[^']|'(?!''))*'{3,5}|'[^'\n]*'|#[^\n]*|[^\"'#\n\[\]{}=]+|.",
@@ -75,7 +76,12 @@ def read_text(path: Path) -> str:
 
 
 def parse_toml(text: str, name: str) -> tuple[dict[str, Any], dict[KeyPath, int]]:
-    """The values of a TOML text, and the line of each key. Dates are read as strings, as in YAML.
+    """The values of a TOML text, and the line of each key. Raises as `toml_tree`."""
+    return toml_tree(text, name), toml_lines(text)
+
+
+def toml_tree(text: str, name: str) -> dict[str, Any]:
+    """The values of a TOML text. Dates are read as strings, as in YAML.
 
     Raises:
         ConfigError: the text is not valid TOML, or exceeds a limit.
@@ -86,7 +92,7 @@ def parse_toml(text: str, name: str) -> tuple[dict[str, Any], dict[KeyPath, int]
         fix = "correct the file; a string needs quotes"
         raise ConfigError(f"{name} is not valid TOML", found=str(error), where=name, fix=fix) from None
     check_tree(tree, lambda path: name, name=name)
-    return _dates_as_text(tree), toml_lines(text)
+    return dict(_dates_as_text(tree))
 
 
 def _dates_as_text(value: Any) -> Any:
@@ -140,6 +146,8 @@ def _table_path(keys: KeyPath, counts: dict[KeyPath, int], array: bool) -> KeyPa
 
 
 def _keys(text: str) -> KeyPath:
+    if _BARE.fullmatch(text.strip()):  # as nearly all; a parser for each line takes half of the time of a file
+        return tuple(text.strip().split("."))
     node: Any = tomllib.loads(f"{text.strip()} = 0")
     path: list[str] = []
     while isinstance(node, dict):

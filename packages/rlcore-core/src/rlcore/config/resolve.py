@@ -114,7 +114,7 @@ class _Resolver:
             self._component((table,), table, self._table(table), _default_id(table))
         if several:
             self._environments(config)
-        else:
+        elif self.purpose != "serving":
             self._data(("data",), self._table("data"), self._table("environment").get("id"))
             self._rewards(("reward",), tree.get("reward"))
         self._engine()

@@ -67,7 +67,8 @@ class ResolvedEnvironment:
     @property
     def is_hosted(self) -> bool:
         """Whether it runs in another interpreter or on another machine."""
-        return self.python is not None or bool(self.servers)
+        starts_it = "python" in getattr(type(self.options), "model_fields", ())  # the environment itself
+        return (self.python is not None and not starts_it) or bool(self.servers)
 
     def at(self, *key: str) -> KeyPath:
         """The path of a key, such as ``environment.tools``, ``data.train`` or ``reward``."""

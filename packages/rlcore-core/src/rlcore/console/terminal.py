@@ -5,16 +5,15 @@ from __future__ import annotations
 import errno
 import json
 import logging
-import math
 import os
 import select
 import shutil
 import sys
 import traceback
-from collections.abc import Mapping
-from typing import Any, TextIO
+from typing import TextIO
 
 from rlcore.console.escaping import escaped_json, printable
+from rlcore.plain_json import plain, whole
 from rlcore.redaction import redact
 
 BAR_WIDTH = 24
@@ -27,13 +26,14 @@ def say(*lines: str, err: bool = False, stream: TextIO | None = None) -> None:
 
 
 def say_json(value: object, *, indent: int | None = None, stream: TextIO | None = None) -> None:
-    """Print plain data as JSON to stdout or another stream. Numbers that are not finite become null."""
+    """Print plain data as JSON to stdout or another stream. See `rlcore.plain_json.plain`."""
     _write(stream or sys.stdout, json_text(value, indent=indent) + "\n")
 
 
 def json_text(value: object, *, indent: int | None = None) -> str:
     """Plain data as JSON without secrets and without control characters."""
-    return escaped_json(json.dumps(_plain(value), indent=indent, ensure_ascii=False, default=str))
+    data = plain(value, lambda text: whole(redact(text)))
+    return escaped_json(json.dumps(data, indent=indent, ensure_ascii=False, default=str))
 
 
 def overwrite(text: str = "", *, fraction: float | None = None) -> None:
@@ -129,16 +129,6 @@ def log_to_terminal() -> None:
 def traceback_lines(error: BaseException) -> list[str]:
     """The traceback of an exception, indented so that none of its lines looks like another record."""
     return [f"    {line}" for line in "".join(traceback.format_exception(error)).rstrip("\n").split("\n")]
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {redact(key) if isinstance(key, str) else key: _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, str):
-        return redact(value)
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _write(stream: TextIO, text: str) -> None:

@@ -61,15 +61,15 @@ class Diagnoser:
 
     def __init__(self, run: Path, config: Mapping[str, Any], registry: Registry, extra: Sequence[str] = ()) -> None:
         """Load the rules of all plugins, and those with the import paths of ``extra``."""
-        self.run, self.evidence, self._registry = run, Evidence(run, config), registry
+        self.run, self.evidence = run, Evidence(run, config)
         self.found: list[Diagnosis] = []
         self.trained: bool | None = None
-        self._rules: dict[str, tuple[DiagnosisSpec, Rule]] = {}
+        self._rules: dict[str, tuple[DiagnosisSpec, Rule, str]] = {}
         for id in dict.fromkeys([*(spec.id for spec in registry.specs("diagnosis")), *extra]):
             try:
                 spec = registry.spec("diagnosis", id)
                 assert isinstance(spec, DiagnosisSpec)
-                self._rules[id] = spec, registry.load("diagnosis", id)
+                self._rules[id] = spec, registry.load("diagnosis", id), registry.named("diagnosis", id)
             except (PluginError, UserError) as error:
                 log.error("the diagnosis %s is left out: %s", id, error_text(error))
 
@@ -100,8 +100,7 @@ class Diagnoser:
         return [f"untrained nothing was trained{' after the warm-up' if updates else ''}: no step changed the policy"]
 
     def _apply(self, id: str) -> Diagnosis | None:
-        spec, rule = self._rules[id]
-        named = self._registry.named("diagnosis", id)
+        spec, rule, named = self._rules[id]
         try:
             with plugin_code(named):
                 answer = rule(self.evidence)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.errors import RlcoreError
-from rlcore.runs.records import purpose_and_step, read_groups, stored_rollouts
+from rlcore.rollouts.records import read_groups
 from rlcore.types import Group, Trajectory
 
 Row = Mapping[str, float]
@@ -36,6 +36,7 @@ class Evidence:
         self._run, self.config = run, config
         self.rows: list[Row] = []
         self.evaluations: list[Row] = []
+        self._stops = set[str]()
         self._read: tuple[int, Sequence[Group]] | None = None
 
     def add(self, line: Mapping[str, Any]) -> bool:
@@ -44,6 +45,7 @@ class Evidence:
         if not isinstance(step, int) or not 0 <= step <= LAST_STEP:
             return False
         row = {name: float(value) for name, value in line.items() if _is_number(value)}
+        self._stops.update(name for name in row if name.startswith("stop/"))
         if step:
             _keep(self.rows, row)
         if any(name.startswith("evaluation/") for name in row):
@@ -73,7 +75,7 @@ class Evidence:
     def shares(self, name: str, steps: int) -> list[float]:
         """A count of trajectories as a share of those of its step, like `recent`; a missing count is 0."""
         rows = self.rows[-steps:] if len(self.rows) >= steps else []
-        totals = [sum(value for key, value in row.items() if key.startswith("stop/")) for row in rows]
+        totals = [sum(row.get(reason, 0.0) for reason in self._stops) for row in rows]
         return [row.get(name, 0.0) / total for row, total in zip(rows, totals, strict=True)] if all(totals) else []
 
     def groups(self) -> Sequence[Group]:
@@ -88,9 +90,9 @@ class Evidence:
 
     def _stored(self) -> list[Group]:
         try:
-            files = stored_rollouts(self._run)
-            file = next((file for file in files if purpose_and_step(file) == ("train", self.step)), None)
-            return list(islice(read_groups(file), MOST_GROUPS)) if file is not None and file.is_file() else []
+            files = (self._run / "rollouts" / f"train-{self.step:06d}.jsonl{suffix}" for suffix in (".gz", ""))
+            file = next((file for file in files if file.is_file()), None)
+            return list(islice(read_groups(file), MOST_GROUPS)) if file is not None else []
         except (RlcoreError, OSError):
             return []
 

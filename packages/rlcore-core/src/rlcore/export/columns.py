@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from rlcore.export.selection import Selected
+from rlcore.plain_json import plain
 from rlcore.plugin_calls import value_text
 from rlcore.report.answers import expected_answer
 from rlcore.types import Message, TextPart, thaw
@@ -100,20 +100,9 @@ def numbered(messages: Iterable[Message]) -> Iterator[tuple[Message, list[str], 
         yield message, ids, answered
 
 
-def plain(value: Any) -> Any:
-    """Data that every JSON reader takes: numbers that are not finite become null, halves of surrogate pairs U+FFFD."""
-    if isinstance(value, str):
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if isinstance(value, Mapping):
-        return {plain(str(key)): plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 def text(value: Any) -> str:
     """JSON on one line."""
     return json.dumps(plain(thaw(value)), ensure_ascii=False, default=value_text)
 
 
-__all__ = ["INDEX", "NESTED", "OF_REWARD", "TEXTS", "chat", "columns", "numbered", "plain", "text"]
+__all__ = ["INDEX", "NESTED", "OF_REWARD", "TEXTS", "chat", "columns", "numbered", "text"]

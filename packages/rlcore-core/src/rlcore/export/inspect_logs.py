@@ -19,9 +19,10 @@ from typing import Any
 
 from rlcore.console.escaping import printable
 from rlcore.errors import RlcoreError
-from rlcore.export.columns import numbered, plain
+from rlcore.export.columns import numbered
 from rlcore.export.selection import Selected, Selection
 from rlcore.images.encoding import data_uri
+from rlcore.plain_json import plain
 from rlcore.report.answers import expected_answer
 from rlcore.runs.directory import asked_of, config_layer
 from rlcore.types import Message, TextPart, Trajectory, thaw

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.errors import DataError, NotInstalledError
-from rlcore.export.columns import INDEX, NESTED, OF_REWARD, TEXTS, chat, columns, plain, text
+from rlcore.export.columns import INDEX, NESTED, OF_REWARD, TEXTS, chat, columns, text
 from rlcore.export.selection import Selection
+from rlcore.plain_json import plain
 from rlcore.plugins.loading import pip_line
 
 ROWS = 256

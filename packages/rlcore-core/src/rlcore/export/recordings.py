@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.errors import NotInstalledError
-from rlcore.export.columns import columns, plain, text
+from rlcore.export.columns import columns, text
 from rlcore.export.selection import Selected, Selection
 from rlcore.images.encoding import image_size, open_image
+from rlcore.plain_json import plain
 from rlcore.plugins.loading import pip_line
 from rlcore.plugins.registry import Registry
 from rlcore.report import Mark, NotesOf, notes_of_plugins
@@ -93,7 +94,7 @@ class _Entity:
 
     def _turns(self, notes: NotesOf) -> int:
         """The messages of each turn, at the index of the answer that follows; returns the last index."""
-        noted = notes(self._one.task, self._one.trajectory)
+        noted = notes(self._one.task, self._one.trajectory, self._one.row["step"]).turns
         count = 0
         for turn in self._one.trajectory.turns:
             self._recording.set_time("turn", sequence=count)

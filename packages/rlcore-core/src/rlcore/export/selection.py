@@ -9,9 +9,9 @@ from pathlib import Path
 
 from rlcore.errors import DataError, NotInstalledError
 from rlcore.images.encoding import open_image
-from rlcore.runs.index import Row, step_of
-from rlcore.runs.reading import Rollouts, is_unfinished
-from rlcore.runs.records import blobs_of, record_name
+from rlcore.rollouts.index import Row, step_of
+from rlcore.rollouts.reading import Rollouts, is_unfinished
+from rlcore.rollouts.records import blobs_of, record_name
 from rlcore.types import Task, Trajectory
 
 

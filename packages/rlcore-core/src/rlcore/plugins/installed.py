@@ -114,12 +114,18 @@ class Plugins:
             self._offers[hook] = found
         return self._offers[hook]
 
-    def claim(self, hook: str, check: Callable[[Any], None] = lambda answer: None, **arguments: Any) -> Any:
+    def claim(
+        self,
+        hook: str,
+        check: Callable[[Any], None] = lambda answer: None,
+        failed: Callable[[str], None] = lambda problem: None,
+        **arguments: Any,
+    ) -> Any:
         """The first result of a claim hook, or None. A plugin that raises is skipped and logged once.
 
-        So is a plugin whose result ``check`` rejects with an exception.
+        So is a plugin whose result ``check`` rejects with an exception. ``failed`` receives each failure.
         """
-        return self._claimed(hook, check, arguments)[1]
+        return self._claimed(hook, check, arguments, failed)[1]
 
     def claimed_offer(self, kind: str, id: str, expected: type[Spec]) -> Offer | None:
         """The spec that a plugin claims for an id of ``rlcore_component``, or None. Errors are as in `claim`."""
@@ -133,7 +139,11 @@ class Plugins:
         return None if plugin is None else Offer(spec=spec, plugin=plugin)
 
     def _claimed(
-        self, hook: str, check: Callable[[Any], None], arguments: Mapping[str, Any]
+        self,
+        hook: str,
+        check: Callable[[Any], None],
+        arguments: Mapping[str, Any],
+        failed: Callable[[str], None] = lambda problem: None,
     ) -> tuple[Plugin | None, Any]:
         """The first result of a claim hook, with its plugin."""
         for plugin, implementation in reversed(self._implementations(hook)):
@@ -143,6 +153,7 @@ class Plugins:
                     if answer is not None:
                         check(answer)
             except Exception as error:
+                failed(f"plugin {plugin.named}: {describe(error)}")
                 if (plugin.name, hook) not in self._silenced:
                     self._silenced.add((plugin.name, hook))
                     log.error("plugin %s: skipping %s, which failed: %s", plugin.named, hook, describe(error))

@@ -135,7 +135,8 @@ PUBLISHED = False
 """Whether the distributions of rlcore are on the package index. Until then they are installed from a clone."""
 OWN = frozenset(
     {*CHECKED, "rlcore-gui", "rl-plugin-aitw", "rl-plugin-gem", "rl-plugin-gsm8k-tools", "rl-plugin-gymnasium"}
-    | {"rl-plugin-llm-judge", "rl-plugin-mind2web", "rl-plugin-string-equal"}
+    | {"rl-plugin-llm-judge", "rl-plugin-mind2web", "rl-plugin-miniwob", "rl-plugin-reasoning-gym"}
+    | {"rl-plugin-string-equal", "rlcore-harness"}
 )
 """The distributions of a clone."""
 _REQUIREMENT = re.compile(r"([\w.-]+)(\[[^\]]*\])?")

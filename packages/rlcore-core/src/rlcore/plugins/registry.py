@@ -76,6 +76,9 @@ HOSTED_IMPORT_S = 120.0
 """Time for the imports of a simulator."""
 
 KNOWN_DISTRIBUTIONS: Mapping[str, str] = {
+    "harness": "rlcore-harness",
+    "miniwob": "rl-plugin-miniwob",
+    "reasoning-gym": "rl-plugin-reasoning-gym",
     "gsm8k-tools": "rl-plugin-gsm8k-tools",
     "calculator": "rl-plugin-gsm8k-tools",
     "gem": "rl-plugin-gem",

@@ -3,7 +3,20 @@
 `rlcore_view` shows the turns with the notes that plugins give.
 """
 
-from rlcore.report.notes import Mark, NotesOf, TurnNote, notes_of_plugins
+from rlcore.report.notes import Cell, Film, Mark, Picture, Table, TurnNote
+from rlcore.report.plugin_notes import Notes, NotesOf, notes_of_plugins
 from rlcore.report.results import new_folder, write_results
 
-__all__ = ["Mark", "NotesOf", "TurnNote", "new_folder", "notes_of_plugins", "write_results"]
+__all__ = [
+    "Cell",
+    "Film",
+    "Mark",
+    "Notes",
+    "NotesOf",
+    "Picture",
+    "Table",
+    "TurnNote",
+    "new_folder",
+    "notes_of_plugins",
+    "write_results",
+]

@@ -1,18 +1,9 @@
-"""What plugins add to the turns of a page: marks on images, and lines below an answer."""
+"""What plugins say about the turns of a page: marks, lines, tables, pictures, films and cells of code, as data."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
-
-from rlcore.types import Task, Trajectory
-from rlcore.types.checking import is_finite
-
-if TYPE_CHECKING:
-    from rlcore.plugins.registry import Registry
-
-HOOK = "rlcore_turn_notes"
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +25,47 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """An image with marks."""
+
+    image: str | bytes
+    """The content hash of an image of the trajectory, or an encoded image, such as a PNG file."""
+    title: str = ""
+    marks: tuple[Mark, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Film:
+    """A video that the run wrote."""
+
+    file: str
+    """Its path in the run directory, such as ``videos/000010-7.mp4``: an MP4 or WebM file. A film whose file does not
+    exist is left out, so a plugin can name files that only some episodes have."""
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Rows of texts and numbers."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str | float, ...], ...]
+    """Each has one value for each column."""
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """Code that the turn ran, with what it gave."""
+
+    code: str
+    output: str = ""
+    error: str = ""
+    """Why it failed; empty if it did not."""
+    pictures: tuple[Picture, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TurnNote:
     """What a page shows about one turn of the policy."""
 
@@ -45,37 +77,19 @@ class TurnNote:
     """Whether the turn is right; None if it is not judged."""
     asked: str | None = None
     """What the observation before the turn asks, in short; its text is then folded. None shows it."""
+    said: str | None = None
+    """What the turn says besides its cells, in short; its text is then folded. None shows it."""
+    cells: tuple[Cell, ...] = ()
+    """Shown in place of the observation after the turn, which is then folded."""
+    pictures: tuple[Picture, ...] = ()
+    films: tuple[Film, ...] = ()
+    tables: tuple[Table, ...] = ()
+
+    @property
+    def made(self) -> list[bytes]:
+        """The encoded images of its cells and of itself, in the order of a page."""
+        shown = [*(picture for cell in self.cells for picture in cell.pictures), *self.pictures]
+        return [picture.image for picture in shown if isinstance(picture.image, bytes)]
 
 
-NotesOf = Callable[[Task, Trajectory], Sequence[TurnNote | None]]
-"""Returns one note, or None, for each turn of the policy, in order. Missing ones at the end are None."""
-
-
-def notes_of_plugins(registry: Registry) -> NotesOf:
-    """The notes that the first plugin with an answer gives. A plugin that fails is skipped and logged once."""
-
-    def notes_of(task: Task, trajectory: Trajectory) -> Sequence[TurnNote | None]:
-        return registry.plugins.claim(HOOK, _check, task=task, trajectory=trajectory) or ()
-
-    return notes_of
-
-
-def _check(notes: object) -> None:
-    """Raise `TypeError` unless a plugin returned notes."""
-    if not isinstance(notes, (list, tuple)):
-        raise TypeError(f"it returned a {type(notes).__name__}, not a list of TurnNote")
-    for note in notes:
-        if note is None:
-            continue
-        if not isinstance(note, TurnNote):
-            raise TypeError(f"it returned a {type(note).__name__} among the notes")
-        texts = [text for line in note.lines for text in line]
-        if not all(isinstance(text, str) for text in (*texts, note.asked or "")):
-            raise TypeError("a line of a note is not two texts, or what was asked is not text")
-        for mark in note.marks:
-            numbers = (*(mark.point or ()), *(mark.box or ()))
-            if len(numbers) not in (2, 4, 6) or not all(map(is_finite, numbers)) or not isinstance(mark.label, str):
-                raise TypeError("a mark has no point and no box, or one that is not finite")
-
-
-__all__ = ["Mark", "NotesOf", "TurnNote", "notes_of_plugins"]
+__all__ = ["Cell", "Film", "Mark", "Picture", "Table", "TurnNote"]

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.atomic_files import told, whole, write_whole
+from rlcore.rollouts.records import write_groups
 from rlcore.runs.layout import stamped_name
-from rlcore.runs.records import write_groups
 from rlcore.types import Group
 
 RESULTS = "results"

@@ -42,6 +42,8 @@ from rlcore.config.write import toml_text
 from rlcore.errors import UserError
 from rlcore.json_files import read_json
 from rlcore.redaction import mask_arguments
+from rlcore.rollouts.index import unfinished_of
+from rlcore.rollouts.records import EVIDENCE, BlobStore
 from rlcore.runs.checkpoints import (
     best_checkpoint,
     checkpoint_to_resume,
@@ -49,10 +51,8 @@ from rlcore.runs.checkpoints import (
     last_checkpoint,
     run_of,
 )
-from rlcore.runs.index import unfinished_of
 from rlcore.runs.layout import back_up, lay_out, stamped_name
 from rlcore.runs.metrics import metrics_gap, metrics_lines, read_metrics
-from rlcore.runs.records import EVIDENCE, BlobStore
 from rlcore.runs.superseded import Superseded, supersede
 from rlcore.runs.surroundings import changed_versions, surroundings
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from rlcore.atomic_files import told, whole
 from rlcore.console.wording import counted
+from rlcore.rollouts.records import EVIDENCE
 from rlcore.runs.checkpoints import checkpoints_of
 from rlcore.runs.metrics import metrics_lines
-from rlcore.runs.records import EVIDENCE
 
 FOLDER = "superseded"
 _RECORD = re.compile(r".+-([0-9]{6,})\.[a-z.]+")

@@ -18,13 +18,14 @@ from rlcore.errors import UserError
 from rlcore.plugin_calls import error_text, plugin_code
 from rlcore.plugins.observers import Observers
 from rlcore.plugins.registry import Registry, asked
+from rlcore.rollouts.evidence import TOKENS, write_times, write_tokens
+from rlcore.rollouts.index import INDEX, evidence_file, write_lines
+from rlcore.rollouts.records import EVIDENCE
+from rlcore.rollouts.writing import Unfinished, write_record
 from rlcore.runs.directory import RunDirectory
-from rlcore.runs.evidence import TOKENS, write_times, write_tokens
-from rlcore.runs.index import INDEX, Unfinished, evidence_file, write_lines, write_record
 from rlcore.runs.metrics import read_metrics
 from rlcore.runs.output import Output
 from rlcore.runs.progress import Meter, PrintedProgress, ProgressDisplay, silent
-from rlcore.runs.records import EVIDENCE
 from rlcore.session.components import RunComponents
 from rlcore.session.plan import RunPlan
 
@@ -142,7 +143,7 @@ class RunSession(RunComponents):
     def describe_groups(
         self, step: int, notes: Sequence[Mapping[str, Any]], brought: Sequence[Mapping[str, Any]]
     ) -> None:
-        """Describe the groups of training of the next `record`; see `rlcore.runs.index.write_record`.
+        """Describe the groups of training of the next `record`; see `rlcore.rollouts.writing.write_record`.
 
         A step without a sampled group, which trains on groups of earlier steps, has an index and no record.
         """
@@ -166,7 +167,7 @@ class RunSession(RunComponents):
         self._offer(SampleTracker, "log_samples", step, purpose, groups)
 
     def record_tokens(self, step: int, columns: Mapping[str, NumberArray], note: Mapping[str, Any]) -> None:
-        """Store values of the trained tokens of a step in ``evidence/``; see `rlcore.runs.evidence.Tokens`."""
+        """Store values of the trained tokens of a step in ``evidence/``; see `rlcore.rollouts.evidence.Tokens`."""
         if self.directory is not None:
             write_tokens(self.directory.path / EVIDENCE / f"train-{step:06d}.{TOKENS}", columns, note)
 

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 from rlcore import event_loop
 from rlcore.contracts import Environment, Sandbox, Solvable
 from rlcore.errors import DataError
+from rlcore.harnesses import Harness
 from rlcore.images import check_image
 from rlcore.plugins.registry import Registry
 from rlcore.session.sandboxes import strongest
 from rlcore.specs import EnvironmentSpec
 from rlcore.testing.calling import DEADLINE_S, Findings, call, component, select_reward
 from rlcore.testing.episodes import Oracle, Stage, is_end, outcome_of, silence, then_silence
+from rlcore.testing.harnesses import HarnessChecks
 from rlcore.testing.hostile import hostile_actions, hostile_images
 from rlcore.testing.leaks import growth
 from rlcore.types import ImagePart, Message, Observation, SandboxLimits, Step, Task, from_json, media_hash, to_json
@@ -60,6 +62,9 @@ def check_environment(
     - Nothing leaks, including temporary files, and nothing is written to the scratch folder of the context after the
       episode.
 
+    A `rlcore.harnesses.Harness` is checked with a policy that says nothing, and with one that does not answer: its
+    episodes end, ``close`` is possible without an episode, eight run concurrently, and nothing leaks.
+
     Args:
         environment: an id of ``rlcore plugins list``, ``module:Class``, or a function that creates an environment.
         options: keys of the ``[environment]`` table, for an id.
@@ -80,7 +85,10 @@ def check_environment(
         used = make_sandbox(SandboxLimits()) if make_sandbox is not None else None
         own = replace(stage, open_sandbox=used.open if used is not None else None)
         try:
-            await _Checks(own, together, tasks, _select(rewards), oracle, needs_oracle, findings).run()
+            if isinstance(await call(own.make), Harness):
+                await HarnessChecks(own, together, tasks, findings).run()
+            else:
+                await _Checks(own, together, tasks, _select(rewards), oracle, needs_oracle, findings).run()
         finally:
             if used is not None:
                 await used.close()

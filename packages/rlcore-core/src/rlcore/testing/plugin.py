@@ -108,7 +108,8 @@ def _imports_lightly(module: str, findings: Findings) -> None:
 
 def _spec_is_sound(registry: Registry, kind: str, offer: Offer, findings: Findings) -> None:
     spec, what = offer.spec, f"{kind.replace('_', ' ')} {offer.spec.id!r}"
-    pattern = r"[a-z0-9][a-z0-9.-]*(/[a-z0-9][a-z0-9.-]*)?" if kind == "recipe" else r"[a-z0-9][a-z0-9.-]*"
+    word = r"[a-z0-9][a-z0-9.-]*"
+    pattern = {"recipe": rf"{word}(/{word})?", "command": rf"(serve )?{word}"}.get(kind, word)
     findings.expect(re.fullmatch(pattern, spec.id) is not None, f"the id of the {what} is not kebab-case")
     findings.expect(bool(spec.summary) or isinstance(spec, AlgorithmSpec), f"the {what} has no summary")
     for wrong in wrong_fields(spec):

@@ -10,8 +10,8 @@ from typing import Any
 
 from rlcore.atomic_files import write_whole
 from rlcore.errors import UserError
+from rlcore.rollouts.records import read_groups
 from rlcore.runs.directory import config_layer, read_metrics
-from rlcore.runs.records import read_groups
 from rlcore.trackers.samples import SampleTable, is_sampled, pictures, sample_table, samples
 from rlcore.types import Group
 

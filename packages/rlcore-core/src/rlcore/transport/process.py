@@ -140,6 +140,11 @@ class ChildProcess(Channel):
         shown = [line for line in lines if str(CHILD.parent) not in line]  # own frames explain nothing
         return "\n".join(shown[-TAIL_LINES:])
 
+    def forget_printed(self) -> None:
+        """Leave out of `printed` what was printed until now."""
+        self.printed()
+        self._printed = b""
+
     def _has_ended(self) -> bool:
         """Whether the process has ended. It is not waited for, so that its group still exists."""
         try:

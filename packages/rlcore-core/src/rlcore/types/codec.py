@@ -2,7 +2,7 @@
 
 A dataclass becomes an object with all its fields, except those with ``stored=False`` in their metadata. An array of
 tokens becomes a list of numbers, and an enum becomes its value. Log-probabilities may be `packed`; both forms are read.
-The caller chooses how bytes become text: base64, or a name in a `rlcore.runs.records.BlobStore`. The numbers of a
+The caller chooses how bytes become text: base64, or a name in a `rlcore.rollouts.records.BlobStore`. The numbers of a
 `NumberArray` are always base64.
 """
 

@@ -98,7 +98,7 @@ class ChatCompletion:
 
 
 class Response(NamedTuple):
-    """A turn of the policy in the conversation of a `rlcore.contracts.Harness`."""
+    """A turn of the policy in the conversation of a `rlcore.harnesses.Harness`."""
 
     turn: int
     """Number of the turn, which `EpisodePolicy.reward` and `EpisodePolicy.withdraw` take."""

@@ -18,6 +18,7 @@ from rlcore_rollout.engines.context import EngineContext
 from rlcore_rollout.model_client import ChatClient, ModelClient, TokenClient
 
 if TYPE_CHECKING:
+    from rlcore.config.schema import RolloutTable
     from rlcore.contracts import ChatFormat, WeightSource
     from rlcore.session.components import RunComponents
 
@@ -87,6 +88,19 @@ def make_model_client(run: RunComponents, source: WeightSource, *, sampled_durin
         vocabulary=vocabulary,
         engine_name=named,
         format_name=format_name,
+    )
+
+
+def sampling_of(rollout: RolloutTable, client: ModelClient) -> Sampling:
+    """The sampling parameters of a run, without a seed."""
+    return Sampling(
+        max_new_tokens=rollout.max_new_tokens,
+        temperature=rollout.temperature,
+        top_p=rollout.top_p,
+        top_k=rollout.top_k,
+        stop_token_ids=client.chat_format.stop_token_ids if isinstance(client, TokenClient) else (),
+        stop=tuple(rollout.stop),
+        suppressed_token_ids=client.placeholder_token_ids,
     )
 
 

@@ -44,7 +44,7 @@ from rlcore_rollout.completions import Completions
 from rlcore_rollout.images import ImagePool
 from rlcore_rollout.loop import AgentLoop, Limits
 from rlcore_rollout.model_client import ChatClient, TokenClient
-from rlcore_rollout.sampler.engine_client import make_model_client
+from rlcore_rollout.sampler.engine_client import make_model_client, sampling_of
 from rlcore_rollout.sampler.outcome import report_outcome, rollout_meter
 from rlcore_rollout.sampler.shared_sandbox import SharedSandbox
 from rlcore_rollout.threads import GrowingThreads
@@ -309,19 +309,7 @@ class LocalSampler:
 
     def _sampling(self, key: RolloutKey) -> Sampling:
         """Return the sampling parameters of the run, without a seed, with those that the key overrides."""
-        rollout = self._rollout
-        return Sampling(
-            **{
-                "max_new_tokens": rollout.max_new_tokens,
-                "temperature": rollout.temperature,
-                "top_p": rollout.top_p,
-                "top_k": rollout.top_k,
-                "stop_token_ids": self.chat_format.stop_token_ids if isinstance(self._client, TokenClient) else (),
-                "stop": tuple(rollout.stop),
-                "suppressed_token_ids": self._client.placeholder_token_ids,
-                **key.sampling,
-            }
-        )
+        return replace(sampling_of(self._rollout, self._client), **key.sampling)
 
     async def _leave(self, context: EpisodeContext) -> None:
         """Close what an episode has opened. A failure is reported, and does not change its outcome."""

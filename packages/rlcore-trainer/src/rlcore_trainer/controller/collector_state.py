@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rlcore.runs.records import task_from_json, task_to_json, trajectory_from_json, trajectory_to_json
+from rlcore.rollouts.records import task_from_json, task_to_json, trajectory_from_json, trajectory_to_json
 from rlcore.types import Group
 
 from rlcore_trainer.batching import mixture

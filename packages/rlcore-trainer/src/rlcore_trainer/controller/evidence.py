@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from rlcore.runs.evidence import SEQUENCE
-from rlcore.runs.index import Row, rows_of
+from rlcore.rollouts.evidence import SEQUENCE
+from rlcore.rollouts.index import Row, rows_of
 from rlcore.types import Group, NumberArray, derive_seed
 from torch import Tensor
 
@@ -25,7 +25,7 @@ class TrainedTokens(NamedTuple):
     sequences: Sequence[tuple[int, int, int, int]]
     """The group, the sibling, the segment and the number of trained tokens of each sequence."""
     columns: Mapping[str, Tensor]
-    """By the names of `rlcore.runs.evidence.Tokens`, on the CPU."""
+    """By the names of `rlcore.rollouts.evidence.Tokens`, on the CPU."""
 
 
 def trained_tokens(

@@ -138,10 +138,15 @@ class Rollouts:
             self._sampler.update_weights(policy)
         return {} if step % every else {"sync/gap": compare(self._tokens, policy)}
 
-    def _collect_here(self, request: RolloutRequest) -> list[tuple[Trajectory, ...]]:
-        """Return the trajectories of each task in the share of this process."""
+    def _collect_here(self, request: RolloutRequest) -> list[tuple[Task | None, tuple[Trajectory, ...]]]:
+        """Return the trajectories of each task in the share of this process, with the task if the sampler changed it.
+
+        Other tasks are not sent back to the main process: they may have images.
+        """
         release_thread_team()
-        return [group.trajectories for group in self._sampler.collect(request)] if request.tasks else []
+        groups = self._sampler.collect(request) if request.tasks else ()
+        pairs = zip(groups, request.tasks, strict=True)
+        return [(None if group.task is task else group.task, group.trajectories) for group, task in pairs]
 
     @contextmanager
     def _divergence_named(self, when: str) -> Iterator[None]:
@@ -175,7 +180,8 @@ class Rollouts:
         shares = [share(request.tasks, Rank(index, ranks.count)) for index in range(ranks.count)]
         arguments = [(replace(request, tasks=tasks),) for tasks in shares]
         everybody = joined(ranks.call("collect", arguments, separate=True))
-        return [Group(task=task, trajectories=one) for task, one in zip(request.tasks, everybody, strict=True)]
+        pairs = zip(request.tasks, everybody, strict=True)
+        return [Group(task=changed or task, trajectories=one) for task, (changed, one) in pairs]
 
     def close(self) -> None:
         """Shut down the engine and its workers."""

@@ -55,6 +55,14 @@ function Curve({ series, ranges, place, size, onMove }: CurveProps) {
     onMove(Math.min(size - 1, Math.max(0, Math.round(share * width))));
   };
   const paths = useMemo(() => shown.map((dimension) => pathOf(series.values, dimension, y)), [series, ranges, all]);
+  // Such as a reward that is only given at the end: a line at the border of an empty box says less than its value.
+  if (low === high) {
+    return (
+      <p class="constant">
+        {printable(series.name)} <span class="muted">always {number(low)}</span>
+      </p>
+    );
+  }
   return (
     <figure class="trace">
       <figcaption>

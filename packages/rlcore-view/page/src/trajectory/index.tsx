@@ -52,6 +52,9 @@ function Shown({ place, group, trajectory }: { place: Place; group: Group; traje
       </div>
       <div class="main">
         {isControl && <Instruction group={group} />}
+        {trajectory.notes_problem && (
+          <p class="failure">The turns are not described: {printable(trajectory.notes_problem)}</p>
+        )}
         {mode === "tokens" ? (
           <TokensView {...place} isControl={isControl} />
         ) : (

@@ -1,8 +1,9 @@
 // A conversation by turns.
-import { Fragment } from "preact";
+import { Fragment, type ComponentChildren } from "preact";
 import type { Mark, Message, Num, Segment, ToolCall, Turn, TurnNote } from "../api";
 import { count, number, printable } from "../format";
 import { Pill } from "../ui";
+import { Note } from "./note";
 import { MarkLegend, Picture } from "./picture";
 import { LongText, Marked } from "./text";
 
@@ -29,7 +30,8 @@ export function Conversation({ run, segment, before }: ConversationProps) {
           const linked = new Set(results.flat());
           const messages = turn.messages.filter((message) => !linked.has(message));
           const note = segment.turns[index + 1]?.note;
-          return <Observation run={run} messages={messages} after={policies} note={note} key={index} />;
+          const observation = <Observation run={run} messages={messages} after={policies} note={note} key={index} />;
+          return segment.turns[index - 1]?.note?.cells.length ? <Folded key={index}>{observation}</Folded> : observation;
         }
         results = resultsOf(turn, segment.turns[index + 1]);
         const marks = segment.turns[index + 2]?.note?.marks ?? [];
@@ -37,6 +39,18 @@ export function Conversation({ run, segment, before }: ConversationProps) {
         return <Answer run={run} turn={turn} number={policies} results={results} marks={marks} key={index} />;
       })}
     </ol>
+  );
+}
+
+/** The observation after cells, which have the same output and pictures. */
+function Folded({ children }: { children: ComponentChildren }) {
+  return (
+    <li>
+      <details class="context">
+        <summary>What the model read</summary>
+        <ol class="conversation">{children}</ol>
+      </details>
+    </li>
   );
 }
 
@@ -84,9 +98,10 @@ function Answer({ run, turn, number: place, results, marks }: AnswerProps) {
       <TurnFacts turn={turn} place={place} />
       {turn.messages.map((message, index) => {
         const own = results.slice(calls, (calls += message.calls.length));
-        return <MessageBox run={run} message={message} results={own} marks={marks} key={index} />;
+        const said = index === turn.messages.length - 1 ? turn.note?.said : null;
+        return <MessageBox run={run} message={message} results={own} marks={marks} asked={said} key={index} />;
       })}
-      {turn.note && <Note note={turn.note} />}
+      {turn.note && <Note run={run} note={turn.note} />}
     </li>
   );
 }
@@ -106,20 +121,6 @@ function TurnFacts({ turn, place }: { turn: Turn; place: number }) {
 
 export function Verdict({ right }: { right: boolean }) {
   return <Pill kind={right ? "good" : "bad"}>{right ? "right" : "wrong"}</Pill>;
-}
-
-export function Note({ note }: { note: TurnNote }) {
-  if (!note.lines.length) return null;
-  return (
-    <dl class="note">
-      {note.lines.map(([name, value], index) => (
-        <div key={index}>
-          <dt>{printable(name)}</dt>
-          <dd>{printable(value)}</dd>
-        </div>
-      ))}
-    </dl>
-  );
 }
 
 interface MessageProps {
@@ -142,7 +143,7 @@ export function MessageBox({ run, message, label, results, marks = [], asked, ma
   const last = message.parts.map((part) => "image" in part).lastIndexOf(true);
   const at = (piece: number) => (marking?.piece === piece ? marking.offset : -1);
   const texts = message.parts.flatMap((part) => ("text" in part ? part.text : []));
-  const folds = asked && asked.trim() !== texts.join("").trim();
+  const folds = asked != null && asked.trim() !== texts.join("").trim();
   const hasNothing = !message.calls.length && message.parts.every((part) => "text" in part && !part.text);
   return (
     <section class={`message ${message.role}`}>
@@ -169,7 +170,7 @@ export function MessageBox({ run, message, label, results, marks = [], asked, ma
       )}
       {folds && (
         <>
-          <LongText text={asked} />
+          {asked && <LongText text={asked} rich={isAnswer} followed />}
           <details>
             <summary>Whole text, {count(texts.join("").length, "character")}</summary>
             {texts.map((text, index) => text && <LongText text={text} chunk={chunk} key={index} />)}

@@ -1,9 +1,11 @@
 // An episode of a control environment: a film of its pictures, and curves of its numbers, with one cursor.
+import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { mediaUrl, type Segment, type Series } from "../api";
 import { count, printable } from "../format";
 import { useKeys } from "../keyboard";
 import { Curves, rangesOf } from "./curves";
+import { Films, Note } from "./note";
 
 const FRAMES_PER_SECOND = 10;
 
@@ -12,12 +14,14 @@ export function Robot({ run, segment }: { run: string; segment: Segment }) {
   const size = statesOf(segment);
   const place = Math.min(cursor, size - 1);
   const ranges = useMemo(() => rangesOf(curvesOf(segment)), [segment]);
+  const notes = segment.turns.filter((turn) => turn.kind === "policy").map((turn) => turn.note);
   // The film plays without gaps if the browser has its pictures before.
   useEffect(() => {
     for (const frame of segment.series.flatMap((one) => one.frames)) new Image().src = mediaUrl(run, frame);
   }, [run, segment]);
   return (
     <div class="robot">
+      <Films run={run} films={notes.flatMap((note) => note?.films ?? [])} />
       <Player
         size={size}
         decisions={decisionsOf(segment)}
@@ -25,7 +29,9 @@ export function Robot({ run, segment }: { run: string; segment: Segment }) {
         canPlay={hasFilm(segment)}
         onMove={setCursor}
       />
-      <Episode run={run} segment={segment} ranges={ranges} place={place} size={size} onMove={setCursor} />
+      <Episode run={run} segment={segment} ranges={ranges} place={place} size={size} onMove={setCursor}>
+        {notes[place] && <Note run={run} note={{ ...notes[place], films: [] }} />}
+      </Episode>
     </div>
   );
 }
@@ -39,9 +45,11 @@ interface EpisodeProps {
   /** States of the longest episode beside it. */
   size: number;
   onMove: (place: number) => void;
+  /** What a plugin says about the decision. */
+  children?: ComponentChildren;
 }
 
-export function Episode({ run, segment, ranges, place: wanted, size, onMove }: EpisodeProps) {
+export function Episode({ run, segment, ranges, place: wanted, size, onMove, children }: EpisodeProps) {
   const films = segment.series.filter((one) => one.frames.length);
   const curves = useMemo(() => curvesOf(segment), [segment]);
   const place = Math.min(wanted, statesOf(segment) - 1);
@@ -54,6 +62,7 @@ export function Episode({ run, segment, ranges, place: wanted, size, onMove }: E
           ))}
         </div>
       )}
+      {children}
       <Curves series={curves} ranges={ranges} place={place} size={size} onMove={onMove} />
     </>
   );
@@ -82,12 +91,10 @@ export function hasFilm(segment: Segment): boolean {
   return segment.series.some((one) => one.frames.length);
 }
 
-/** A prediction stands beside what it predicts. */
+/** Pictures of the same name stand beside each other, such as "observation/head" and "predicted/head". */
 function ordered(films: Series[]): Series[] {
-  const base = ({ name }: Series) => name.replace(/[._-]?predicted[._-]?/, "");
-  return [...films].sort(
-    (one, other) => base(one).localeCompare(base(other)) || one.name.length - other.name.length,
-  );
+  const last = ({ name }: Series) => name.slice(name.lastIndexOf("/") + 1);
+  return [...films].sort((one, other) => last(one).localeCompare(last(other)) || one.name.localeCompare(other.name));
 }
 
 function rewardsOf(segment: Segment): Series[] {
@@ -98,14 +105,10 @@ function rewardsOf(segment: Segment): Series[] {
 function Film({ run, film, place }: { run: string; film: Series; place: number }) {
   const frame = film.frames[place];
   const address = frame && mediaUrl(run, frame);
-  const predicted = film.name.includes("predicted");
   return (
-    <figure class={predicted ? "film predicted" : "film"}>
+    <figure class="film">
       {address ? <img src={address} alt={`Decision ${place}`} /> : <p class="nothing">no picture</p>}
-      <figcaption>
-        {printable(film.name)}
-        {predicted && <span class="muted"> (predicted)</span>}
-      </figcaption>
+      <figcaption>{printable(film.name)}</figcaption>
     </figure>
   );
 }

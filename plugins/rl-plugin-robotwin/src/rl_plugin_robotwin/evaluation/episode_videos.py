@@ -14,15 +14,12 @@ from rlcore.transport.control import RemoteControl
 from rlcore.types import Group, Trajectory
 from rlcore_control.videos import write_video
 
+from rl_plugin_robotwin.evaluation.notes import EXECUTED, video_name
 from rl_plugin_robotwin.robotwin_checkout.environment import RoboTwinEnv
 from rl_plugin_robotwin.simulation.cameras import CameraConfig
 
 EPISODES = 2
 """Episodes of each evaluation that are filmed: those of the first tasks."""
-VIDEOS = "videos"
-"""Folder of a run with the videos."""
-EXECUTED = "executed"
-"""Array of a control trajectory with the actions of each decision."""
 
 
 def film(run: Any, step: int, groups: Sequence[Group]) -> None:
@@ -48,9 +45,8 @@ def film(run: Any, step: int, groups: Sequence[Group]) -> None:
             trajectory = group.trajectories[0]
             if trajectory.failure is not None or not trajectory.segments:
                 continue
-            done = "done" if trajectory.metrics.get("success") else "not-done"
             frames = list(replayed(environment, trajectory, seed=int(group.task.fields["seed"])))
-            path = run.directory.path / VIDEOS / f"{step:06d}-{group.task.id}-{done}.mp4"
+            path = run.directory.path / video_name(step, group.task, trajectory)
             write_video(path, frames, rate=int(environment.metadata["render_fps"]))
     finally:
         environment.close()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlcore import Task
+from rlcore.images import image_size
 from rlcore.types import media_hash
 
 from rl_plugin_visual_search.data.rows import Row
@@ -25,7 +26,7 @@ def as_task(
 
     Its fields are those of the row (``question``, ``answer``, ``aliases``, ``options``, ``data_source`` and
     ``category``), and what the environment needs: ``tools`` and ``coordinates``, and the hashes of the ``pictures`` if
-    the prompt does not show them.
+    the prompt does not show them. With the tools ``zoom``, pages need the ``sizes`` of the pictures.
 
     Raises:
         DataError: a picture cannot be read.
@@ -53,6 +54,8 @@ def as_task(
         "tools": tools,
         "coordinates": coordinates,
     }
+    if tools == "zoom":
+        fields["sizes"] = [list(image_size(image)) for image in row.images]
     if not shown:
         fields["pictures"] = [media_hash(image) for image in row.images]
     return Task(id=row.id, messages=messages, fields=fields, images=tuple(dict.fromkeys(row.images)))

@@ -1,18 +1,20 @@
-"""The notes on turns: what each turn did and how it went, and the verdict on the answer."""
+"""The notes on turns: the cell that each turn ran, where it zoomed in, and the verdict on the answer."""
 
 from __future__ import annotations
 
 import re
 
-from rlcore.report import TurnNote
-from rlcore.types import Task, Trajectory, Turn
+from rlcore.report import Cell, Mark, Picture, TurnNote
+from rlcore.types import Task, ToolCall, Trajectory, Turn
 
 from rl_plugin_visual_search.evaluation.results import is_question
 from rl_plugin_visual_search.grammar import parse
 from rl_plugin_visual_search.observations import ERROR, PICTURES, TEXT
 from rl_plugin_visual_search.prompts import with_options
+from rl_plugin_visual_search.zoom import NAME, BadRegion, corners
 
 _TAG = re.compile(r"</?(?:tool_response|interpreter|image_clue_\d+)>")
+_BEFORE_CODE = re.compile(r"(?:<code>\s*)?```(?:python|py)?\s*$", re.IGNORECASE)
 LONGEST = 160
 RIGHT = 1.0
 """Reward of a right answer, without a bonus."""
@@ -40,7 +42,11 @@ def _note(
     message = turn.messages[-1]
     action = parse(message.text)
     lines: list[tuple[str, str]] = []
-    if action.code is not None or message.tool_calls:
+    cells: tuple[Cell, ...] = ()
+    said: str | None = None
+    if action.code is not None and after is not None:
+        cells, said = (_cell(action.code, after),), _said(message.text, action.code)
+    elif action.code is not None or message.tool_calls:
         does = "code" if action.code is not None else "zoom"
         lines.append((does, "not executed" if after is None else _outcome(after)))
     elif action.answer is None:
@@ -51,7 +57,8 @@ def _note(
         lines.append(("given", "no answer" if action.answer is None else _short(action.answer)))
         lines += _verdict(trajectory)
         right = None if trajectory.reward is None else trajectory.reward >= RIGHT
-    return TurnNote(lines=tuple(lines), right=right, asked=asked)
+    regions = tuple(region for call in message.tool_calls if (region := _region(task, call)) is not None)
+    return TurnNote(lines=tuple(lines), right=right, asked=asked, said=said, cells=cells, pictures=regions)
 
 
 def _question(task: Task) -> str:
@@ -69,6 +76,36 @@ def _lines(text: str) -> list[str]:
     """The lines of an observation that say something."""
     shown = (_TAG.sub("", line).rstrip() for line in text.splitlines())
     return [line for line in shown if line.strip() and line.strip() not in (TEXT, PICTURES)]
+
+
+def _cell(code: str, after: Turn) -> Cell:
+    """The code with the output, the error and the pictures of the observation after it."""
+    output, _, error = after.messages[-1].text.partition(ERROR)
+    pictures = tuple(Picture(image=name) for message in after.messages for name in message.images)
+    return Cell(code=code, output="\n".join(_lines(output)), error="\n".join(_lines(error)).strip(), pictures=pictures)
+
+
+def _said(text: str, code: str) -> str:
+    """What a turn says before its code."""
+    return _BEFORE_CODE.sub("", text.rpartition(code)[0]).strip()
+
+
+def _region(task: Task, call: ToolCall) -> Picture | None:
+    """The picture of the question that a call zooms in to, with the region; None for another picture or no region."""
+    asked = call.arguments or {}
+    number = asked.get("image", 0)
+    shown = [name for message in task.messages for name in message.images]
+    names, sizes = list(task.fields.get("pictures", shown)), list(task.fields.get("sizes", ()))
+    if call.name != NAME or type(number) is not int or not 0 <= number < min(len(names), len(sizes)):
+        return None
+    width, height = (1000, 1000) if task.fields["coordinates"] == "thousandths" else sizes[number]
+    try:
+        left, top, right, bottom = corners(asked.get("bbox_2d"))
+    except BadRegion:
+        return None
+    box = (left / width, top / height, right / width, bottom / height)
+    mark = Mark(kind="given", box=box, label=_short(str(asked.get("label", ""))))
+    return Picture(image=names[number], title=f"where it zooms in, picture {number}", marks=(mark,))
 
 
 def _outcome(after: Turn) -> str:

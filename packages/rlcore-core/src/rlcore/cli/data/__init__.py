@@ -16,7 +16,6 @@ from rlcore.cli.data.exporting import export_
 from rlcore.cli.data.rescoring import rescore
 from rlcore.cli.data.rows import ReadImage, Shown, ShownImages, file_rows, files_of_data, row_lines
 from rlcore.cli.data.stored import Selection, is_of_run, show_rollouts
-from rlcore.cli.data.where import Where
 from rlcore.cli.output import json_option, print_json
 from rlcore.config.fields import annotation_of, union_members
 from rlcore.config.layers import COMMAND_LINE, Layer, override_layers, parse_value
@@ -30,6 +29,7 @@ from rlcore.data.files import hub_download, may_be_on_hub
 from rlcore.errors import DataError, PluginError, UserError, did_you_mean
 from rlcore.plugin_calls import value_text
 from rlcore.plugins.registry import Registry, asked, make_component
+from rlcore.rollouts.conditions import Where
 from rlcore.session.datasets import checked_dataset, rows_told
 from rlcore.session.exits import exits_reported
 from rlcore.types import Demonstration, Task, media_hash, to_json

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import click
 
-from rlcore.cli.data.where import Where, names_of
 from rlcore.console.terminal import say
 from rlcore.console.wording import counted
 from rlcore.errors import DataError, UserError
 from rlcore.export import FORMATS, Selection, export
+from rlcore.rollouts.conditions import Where, names_of
+from rlcore.rollouts.records import record_name
 from rlcore.runs.progress import Meter, PrintedProgress
-from rlcore.runs.records import record_name
 from rlcore.session.exits import exits_reported
 
 

@@ -19,8 +19,8 @@ from rlcore.console.terminal import say
 from rlcore.console.wording import counted
 from rlcore.errors import NotScoredError, UserError
 from rlcore.plugins.registry import Registry
+from rlcore.rollouts.records import purpose_and_step, read_groups, record_name, stored_rollouts, write_groups
 from rlcore.runs.directory import config_layer
-from rlcore.runs.records import purpose_and_step, read_groups, record_name, stored_rollouts, write_groups
 from rlcore.session.exits import exits_reported
 from rlcore.session.rescoring import STATES, Comparison, Plan, plan, rescored
 from rlcore.types import Group

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rlcore.atomic_files import told
-from rlcore.cli.data.decoding import Decoder, no_decoder
 from rlcore.cli.output import excerpt, printable
 from rlcore.console.terminal import say
 from rlcore.console.wording import counted
@@ -24,7 +23,8 @@ from rlcore.errors import DataError, NotInstalledError, RlcoreError, WriteError
 from rlcore.images.encoding import decode_image, image_suffix
 from rlcore.json_files import json_lines, open_regular, parse_json, read_json
 from rlcore.plugin_calls import value_text
-from rlcore.runs.records import BlobStore, blobs_of, group_from_json
+from rlcore.rollouts.decoding import Decoder, no_decoder
+from rlcore.rollouts.records import BlobStore, blobs_of, group_from_json
 from rlcore.types import Group, NumberArray, Segment, Task, Trajectory, thaw, to_json
 from rlcore.types.arrays import FORMATS
 

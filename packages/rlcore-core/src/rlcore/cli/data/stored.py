@@ -10,7 +10,6 @@ from functools import cache
 from itertools import chain, groupby, islice
 from pathlib import Path
 
-from rlcore.cli.data.decoding import Decoder, decoder_of
 from rlcore.cli.data.rows import (
     Shown,
     ShownImages,
@@ -22,14 +21,16 @@ from rlcore.cli.data.rows import (
     reward_text,
 )
 from rlcore.cli.data.token_table import token_lines
-from rlcore.cli.data.where import Where, column_of, names_of
 from rlcore.cli.output import print_json, printable
 from rlcore.console.terminal import say
 from rlcore.console.wording import counted
 from rlcore.errors import DataError
-from rlcore.runs.index import Row
-from rlcore.runs.reading import Found, Rollouts, is_unfinished
-from rlcore.runs.records import blobs_of, purpose_and_step
+from rlcore.rollouts.conditions import Where, column_of, names_of
+from rlcore.rollouts.decoding import Decoder
+from rlcore.rollouts.index import Row
+from rlcore.rollouts.reading import Found, Rollouts, is_unfinished
+from rlcore.rollouts.records import blobs_of, purpose_and_step
+from rlcore.runs.tokenizer import decoder_of
 from rlcore.types import RewardResult, to_json
 
 NARROWEST = 36

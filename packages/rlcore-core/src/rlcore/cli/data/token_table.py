@@ -6,12 +6,13 @@ import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from rlcore.cli.data.decoding import Decode, decoder_of
 from rlcore.console.escaping import printable
 from rlcore.errors import DataError, UserError, did_you_mean
-from rlcore.runs.evidence import Tokens, ratio
-from rlcore.runs.reading import Found, Rollouts
-from rlcore.runs.records import purpose_and_step
+from rlcore.rollouts.decoding import Decode
+from rlcore.rollouts.evidence import Tokens, ratio
+from rlcore.rollouts.reading import Found, Rollouts
+from rlcore.rollouts.records import purpose_and_step
+from rlcore.runs.tokenizer import decoder_of
 from rlcore.types import Segment
 
 AROUND = 6
@@ -53,7 +54,7 @@ def token_lines(
         rows.sort(key=lambda row: row[0], reverse=not lowest)
         yield f"{path.name}: {'lowest' if lowest else 'highest'} {column} of {len(rows):,} trained tokens"
         for value, one, segment, position, place in rows[:count]:
-            others = ", ".join(f"{name} {tokens[name][place]:.4g}" for name in tokens.names)
+            others = ", ".join(f"{name} {tokens.part(name, slice(place, place + 1))[0]:.4g}" for name in tokens.names)
             where = f"step {one.row['step']}, group {one.row['group']}, sibling {one.row['sibling']}"
             yield f"  {value:10.4g}  {where}, token {position}: {_around(segment, position, decode)}"
             yield f"{'':14}{others}"

@@ -1,6 +1,6 @@
 """Stored rollouts: groups as JSON lines, with their images in a blob store next to them.
 
-Each line of a compressed file is a gzip member of its own, so that a group is read by its offset (`rlcore.runs.index`).
+Each line of a compressed file is a gzip member, so that a group is read by its offset (`rlcore.rollouts.index`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LARGEST = 10**300
 """Limit of integers that are rewards. JSON has integers that no float can hold."""
 CHUNK = 1 << 18
 EVIDENCE = "evidence"
-"""The folder of a run with what is known about its rollouts; see `rlcore.runs.index` and `rlcore.runs.evidence`."""
+"""The folder of a run with what is known about its rollouts; see `rlcore.rollouts.index`, `.responses`, `.evidence`."""
 
 
 class BlobStore:

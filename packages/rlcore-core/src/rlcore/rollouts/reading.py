@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 
 from rlcore.errors import DataError, UserError
-from rlcore.runs.evidence import TOKENS, Tokens, read_tokens
-from rlcore.runs.index import (
+from rlcore.rollouts.evidence import TOKENS, Tokens, read_tokens
+from rlcore.rollouts.index import (
     TIMES,
     UNFINISHED,
     Row,
@@ -23,7 +23,7 @@ from rlcore.runs.index import (
     step_of,
     unfinished_of,
 )
-from rlcore.runs.records import purpose_and_step, read_group, read_groups, stored_rollouts
+from rlcore.rollouts.records import purpose_and_step, read_group, read_groups, stored_rollouts
 from rlcore.types import Group, Trajectory
 from rlcore.types.codec import DecodeBytes
 
@@ -105,7 +105,7 @@ class Rollouts:
 
     def group(self, path: Path, row: Row) -> Group:
         """The group of a row in the index of a file. Raises `DataError` if it cannot be read."""
-        if row["step"] != purpose_and_step(path)[1]:  # carried over from an earlier step
+        if purpose_and_step(path)[1] not in (-1, row["step"]):  # carried over from an earlier step
             path = path.with_name(f"train-{row['step']:06d}.jsonl.gz")
             rows = read_index(path) if path.exists() else []
             here = [one for one in rows if (one["step"], one["group"]) == (row["step"], row["group"])]

@@ -11,9 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from rlcore.errors import RlcoreError
 from rlcore.json_files import parse_json
-from rlcore.runs.directory import config_layer
 
 Decode = Callable[[list[int]], str]
 """Returns the text of token ids, with special tokens."""
@@ -31,20 +29,6 @@ LONGEST_ANSWER = 1 << 26
 
 def no_decoder() -> None:
     """A `Decoder` without one."""
-
-
-def decoder_of(path: Path) -> Decode | None:
-    """The decoder of the run that a file of rollouts belongs to; None if its tokenizer is not here, or unusable."""
-    file = tokenizer_of(path.parent.parent)
-    return loaded(file) if file is not None else None
-
-
-def tokenizer_of(run: Path) -> Path | None:
-    """The file of the tokenizer of a run; None if it is not here."""
-    folders = [*sorted((run / "checkpoints").glob("[0-9]*/model")), run / "model"]
-    with suppress(RlcoreError, OSError, ValueError, KeyError, TypeError):
-        folders.append(Path(str(config_layer(run).tree["model"]["path"])).expanduser())
-    return next((folder / "tokenizer.json" for folder in folders if (folder / "tokenizer.json").is_file()), None)
 
 
 def loaded(file: Path) -> Decoding | None:
@@ -125,4 +109,4 @@ def _end(process: subprocess.Popen[bytes]) -> None:
                 pipe.close()
 
 
-__all__ = ["Decode", "Decoder", "Decoding", "decoder_of", "loaded", "no_decoder", "tokenizer_of"]
+__all__ = ["Decode", "Decoder", "Decoding", "loaded", "no_decoder"]

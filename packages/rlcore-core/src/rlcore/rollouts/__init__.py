@@ -1,0 +1,1 @@
+"""Stored rollouts: records of groups, their index, conditions on its rows, and the texts of tokens."""
