@@ -14,7 +14,7 @@ import pytest
 import torch
 from preloaded import rlcore_command
 from rlcore import load_run
-from rlcore.runs.records import read_groups
+from rlcore.rollouts.records import read_groups
 from safetensors.torch import load_file
 
 POINT = f"""

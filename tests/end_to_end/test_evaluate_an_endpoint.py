@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from rlcore.runs.records import read_groups
+from rlcore.rollouts.records import read_groups
 from rlcore.types import Stop
 
 STARTS_WITHIN_S = 480

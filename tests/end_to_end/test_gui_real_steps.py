@@ -21,7 +21,7 @@ from chat_server import Endpoint, reply
 from PIL import Image, ImageDraw
 from preloaded import rlcore_command
 from qwen_folders import qwen_folder
-from rlcore.runs.records import read_groups
+from rlcore.rollouts.records import read_groups
 from rlcore_gui.labels import StepLabels
 from rlcore_gui.labels.prompt import sections
 from rlcore_gui.prepare import files

@@ -15,8 +15,8 @@ from fault_points import killed_at
 from killed_runs import content, differences, records, timeless
 from rlcore.models.folder import build
 from rlcore.plugins.registry import Registry
+from rlcore.rollouts.records import read_groups, write_groups
 from rlcore.runs.directory import Asked, RunDirectory, checkpoint_to_resume, checkpoints_of, read_metrics
-from rlcore.runs.records import read_groups, write_groups
 from rlcore.session.session import RunSession
 from rlcore.trackers.jsonl import JsonlTracker
 from rlcore.types import Group, Message, Segment, Task, Trajectory, media_hash

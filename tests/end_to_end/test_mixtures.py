@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from example_plugin import search_path
 from killed_runs import content, differences
-from rlcore.runs.records import read_groups
+from rlcore.rollouts.records import read_groups
 from workspace import ROOT
 
 MIXTURE = """\

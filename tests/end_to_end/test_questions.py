@@ -10,7 +10,7 @@ import pytest
 import rlcore
 from preloaded import rlcore_command
 from rlcore.api.runs import Run
-from rlcore.runs.evidence import ratio
+from rlcore.rollouts.evidence import ratio
 from rlcore.types import Group
 from troubled_run import troubled_run
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rlcore.runs.records import write_groups
+from rlcore.rollouts.records import write_groups
 from rlcore.testing import make_trajectory
 from rlcore.types import Group, RewardResult, Task
 

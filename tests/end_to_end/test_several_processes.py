@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from killed_runs import content, differences
 from preloaded import rlcore_command
-from rlcore.runs.index import read_index
-from rlcore.runs.records import read_groups
+from rlcore.rollouts.index import read_index
+from rlcore.rollouts.records import read_groups
 from safetensors.torch import load_file
 
 SMALL = (

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 from rlcore.episodes.evaluation import wilson
-from rlcore.runs.records import read_groups
+from rlcore.rollouts.records import read_groups
 from workspace import ROOT
 
 PAGE = ROOT / "docs" / "results" / "smollm2-135m.md"

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from page_packages import installed_page
 from PIL import Image, ImageDraw
 from preloaded import rlcore_command
 from rlcore import load_run
-from rlcore.runs.index import write_record
+from rlcore.rollouts.writing import write_record
 from rlcore.testing import make_trajectory
 from rlcore.types import (
     Group,
@@ -193,6 +194,8 @@ def test_worst_episode_of_a_robot_is_found_and_played(page: sync_api.Page, serve
     go(page, served, "run/arms/find?sort=reward&purpose=evaluation")
     worst = page.get_by_role("grid", name="Trajectories").get_by_role("link").first
     assert worst.get_attribute("href") == "#/run/arms/evaluation/3/0/0"
+    picture = page.get_by_role("grid", name="Trajectories").locator(".thumbnail img").first
+    sync_api.expect(picture).to_have_js_property("naturalWidth", 48)
     page.keyboard.press("j")
     page.keyboard.press("Enter")
     film = page.get_by_alt_text("Decision 0")
@@ -244,20 +247,76 @@ def test_page_follows_a_run_without_losing_its_place(page: sync_api.Page, runs: 
     server = Served(growing)
     try:
         go(page, server, "run/growing")
-        page.get_by_text("2 of 3").wait_for()
+        page.get_by_text("2 of 3", exact=True).wait_for()
         page.evaluate("scrollTo(0, 400)")
         with (growing / "metrics.jsonl").open("a", encoding="utf-8") as file:
             file.writelines(lines[len(before) :])
         for path in whole.rglob("*-000003*"):
             if path.is_file():
                 shutil.copy(path, growing / path.relative_to(whole))
-        page.get_by_text("3 of 3").wait_for(timeout=15_000)
+        page.get_by_text("3 of 3", exact=True).wait_for(timeout=15_000)
+        sync_api.expect(page.get_by_role("status").filter(has_text="step 3 of 3")).to_have_count(1)
         assert page.evaluate("scrollY") == 400
         shutil.rmtree(growing)  # a run that is deleted while it is shown
         page.goto(server.at("run/growing/train/2"))
         page.get_by_text("growing").first.wait_for()
     finally:
         server.close()
+
+
+def test_run_that_begins_appears_in_the_list(page: sync_api.Page, runs: Path, tmp_path: Path) -> None:
+    leave = shutil.ignore_patterns("checkpoints")
+    shutil.copytree(runs / "wrong", tmp_path / "earlier", ignore=leave, symlinks=True)
+    server = Served(tmp_path)
+    try:
+        page.goto(server.address)
+        page.get_by_role("link", name="earlier").first.wait_for()
+        shutil.copytree(runs / "wrong", tmp_path / "later", ignore=leave, symlinks=True)
+        page.get_by_role("link", name="later").first.wait_for(timeout=15_000)
+    finally:
+        server.close()
+
+
+def test_focus_follows_into_the_next_view(page: sync_api.Page, served: Served) -> None:
+    page.goto(served.address)
+    page.get_by_role("link", name="wrong", exact=True).first.focus()
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="Curves").wait_for()
+    sync_api.expect(page.get_by_role("main")).to_be_focused()
+    page.keyboard.press("Tab")
+    sync_api.expect(page.get_by_role("main").get_by_role("link", name="Runs")).to_be_focused()
+
+
+@pytest.fixture(scope="module")
+def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The script that finds violations of the guidelines for accessibility."""
+    page = installed_page(tmp_path_factory.mktemp("npm"))
+    return (page / "node_modules" / "axe-core" / "axe.min.js").read_text(encoding="utf-8")
+
+
+VIEWS = (
+    *("", "?runs=arms%2Cwrong", "run/wrong", "run/wrong/find?text=characters of", "run/wrong/compare?a=0&b=3"),
+    *("run/wrong/train/1", "run/wrong/train/1/0", "run/wrong/train/1/0/0", "run/wrong/train/1/0/0?as=tokens"),
+    *("run/arms/evaluation/3", "run/arms/evaluation/3/0", "run/arms/evaluation/3/0/0", "run/arms/find", "nothing"),
+)
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_views_are_accessible_and_fit_the_screen(
+    page: sync_api.Page, served: Served, axe: str, theme: str, width: int
+) -> None:
+    page.emulate_media(color_scheme=theme)
+    page.set_viewport_size({"width": width, "height": 720})
+    page.goto(served.address)
+    for view in VIEWS:
+        page.goto(served.at(view))
+        sync_api.expect(page.locator(".loading")).to_have_count(0)
+        sync_api.expect(page.get_by_role("heading", level=1)).to_have_count(1)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, view
+        page.evaluate(axe)  # the policy of the page forbids a script element
+        found = page.evaluate("axe.run()")["violations"]
+        assert [(rule["id"], [node["html"] for node in rule["nodes"]]) for rule in found] == [], view
 
 
 PAYLOADS = (

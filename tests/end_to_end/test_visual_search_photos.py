@@ -21,7 +21,7 @@ from rl_plugin_visual_search.grammar import answer_turn, code_turn
 from rl_plugin_visual_search.observations import result_observation, shown_pictures
 from rlcore import CodeResult, Message, TextPart
 from rlcore.cli import main
-from rlcore.runs.records import read_groups
+from rlcore.rollouts.records import read_groups
 
 DATA = os.environ.get("RLCORE_DATA")
 pytestmark = [

@@ -31,6 +31,13 @@ def missing(peer: str) -> str:
     return "" if python.exists() else f"tests/references/{peer} has no environment (several GB); create it with {how}"
 
 
+def synced(peer: str) -> Path:
+    """The interpreter of a peer, installed on first use."""
+    folder = HERE / peer
+    subprocess.run([_uv(), "sync", "--frozen", "--quiet", "--project", str(folder)], env=environment(), check=True)
+    return folder / ".venv" / "bin" / "python"
+
+
 def run(peer: str, script: str, *arguments: str) -> None:
     """Run a script of a peer. Its output is shown if it fails."""
     done = subprocess.run(

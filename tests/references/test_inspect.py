@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from pictured_groups import groups as pictured
 from rlcore.export import Selection, export
-from rlcore.runs.index import Unfinished, write_record
+from rlcore.rollouts.writing import Unfinished, write_record
 from rlcore.testing import make_trajectory
 from rlcore.types import Boundary, Failure, Group, Message, RewardResult, Task, ToolCall
 

@@ -20,7 +20,7 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 from rlcore import load_run
 from rlcore.api.runs import Run
-from rlcore.runs.index import Row
+from rlcore.rollouts.index import Row
 from workspace import ROOT
 
 IMAGES = ROOT / "docs" / "images"

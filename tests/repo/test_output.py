@@ -10,7 +10,7 @@ from workspace import ROOT, members
 
 DOOR = "rlcore/console/terminal.py"
 IN_OTHER_PROCESSES = (
-    *("rlcore_sandbox/inside/", "rlcore_sandbox/isolation/probe.py", "rlcore/cli/data/decoding_child.py"),
+    *("rlcore_sandbox/inside/", "rlcore_sandbox/isolation/probe.py", "rlcore/rollouts/decoding_child.py"),
     *("rl_plugin_robotwin/simulation/probe.py", "rlcore_gui/prepare/screenshots.py"),
 )
 """Modules that run in processes of their own, whose output rlcore reads and escapes."""

@@ -71,7 +71,7 @@ def test_member_metadata_is_complete() -> None:
 def test_root_lists_every_member() -> None:
     root = read_toml(ROOT / "pyproject.toml")
     assert set(root["tool"]["uv"]["sources"]) == NAMES
-    wanted = {"rlcore", "rlcore-view"} | {name for name in NAMES if name.startswith("rl-plugin-")}
+    wanted = {"rlcore", "rlcore-view", "rlcore-harness"} | {name for name in NAMES if name.startswith("rl-plugin-")}
     assert {distribution(each) for each in root["project"]["dependencies"]} == wanted
 
 

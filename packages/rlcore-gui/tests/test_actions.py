@@ -143,3 +143,14 @@ def test_prompt_names_what_each_action_needs() -> None:
         "- SELECT: select an option. (needs value and position)",
         "- PRESS HOME: go home. (value and position are null)",
     ]
+
+
+def test_optional_position_may_be_left_out() -> None:
+    kind = ActionKind(
+        name="TYPE", takes_value=True, takes_position=True, position_optional=True, meaning="type a text."
+    )
+    table = ActionTable((kind,))
+    for position in (None, (0.5, 0.25)):
+        action = Action(name="TYPE", value="a", position=position)
+        assert table.parse(table.render(action)) == action
+    assert table.prompt_lines() == ["- TYPE: type a text. (needs value; position is optional)"]

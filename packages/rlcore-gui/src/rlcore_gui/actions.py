@@ -77,6 +77,8 @@ class ActionKind:
     name: str
     takes_value: bool = False
     takes_position: bool = False
+    position_optional: bool = False
+    """Whether the position, if taken, may be left out."""
     meaning: str
     """One line of the prompt."""
     aliases: tuple[str, ...] = ()
@@ -135,7 +137,7 @@ class ActionTable:
             raise UnreadableAction("missing value", kind.name)
         if not kind.takes_value and action.value:
             raise UnreadableAction("superfluous value", kind.name)
-        if kind.takes_position and action.position is None:
+        if kind.takes_position and not kind.position_optional and action.position is None:
             raise UnreadableAction("missing position", kind.name)
         if not kind.takes_position and action.position is not None:
             raise UnreadableAction("superfluous position", kind.name)
@@ -189,7 +191,9 @@ def _check_range(position: Iterable[float]) -> None:
 def _requirement(kind: ActionKind) -> str:
     needed = [name for name, takes in (("value", kind.takes_value), ("position", kind.takes_position)) if takes]
     absent = [name for name in ("value", "position") if name not in needed]
+    optional = [needed.pop()] if kind.takes_position and kind.position_optional else []
     parts = [f"needs {' and '.join(needed)}"] if needed else []
+    parts += [f"{name} is optional" for name in optional]
     parts += [f"{' and '.join(absent)} {'are' if len(absent) == 2 else 'is'} null"] if absent else []
     return f"({'; '.join(parts)})"
 

@@ -1,0 +1,51 @@
+"""The check of the environment before a run."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlcore.checks import Finding, failure, failure_of
+from rlcore.errors import EnvironmentFailure, UserError
+
+from rlcore_harness.config import HarnessConfig
+from rlcore_harness.processes import processes_of
+from rlcore_harness.server import policy_server
+
+if TYPE_CHECKING:
+    from rlcore.config.resolved import ResolvedEnvironment
+
+
+def check(run: Any, environment: ResolvedEnvironment) -> Iterator[Finding]:
+    """Look for the program of the agent, or import its function, in the process of the first episode."""
+    config = environment.options
+    assert isinstance(config, HarnessConfig)
+    if config.command is not None:
+        key, program = ".".join(environment.at("environment", "command")), config.command[0]
+        if shutil.which(program) is None:
+            yield failure(key, f"there is no program {program!r}", "install it, or correct its path", kind="not found")
+    elif config.agent is not None:
+        yield _imported(config, ".".join(environment.at("environment", "agent")), run)
+
+
+def _imported(config: HarnessConfig, key: str, run: Any) -> Finding:
+    """Import the function in the agent's interpreter."""
+    agent = str(config.agent)
+    file = Path(agent.rpartition(":")[0])
+    if file.suffix == ".py" and not file.is_file():
+        return failure(key, f"there is no file {str(file.absolute())!r}", "correct the path", kind="not found")
+    processes, started = processes_of(config), time.monotonic()
+    root_url, process = policy_server().root_url, processes.take(config)
+    try:
+        process.load(f"{root_url}/v1", root_url, timeout_s=run.config.rollout.environment_timeout_s)
+    except UserError as error:
+        return failure_of(error, key.replace("agent", "python"))
+    except EnvironmentFailure as error:
+        process.kill()
+        fix = "correct the agent, or install what it imports in its interpreter"
+        return failure(key, f"the agent {agent!r} cannot be imported: {error}", fix)
+    processes.put_back(process)
+    return Finding(status="ok", text=f"the agent {agent!r} was imported in {time.monotonic() - started:.1f} s")

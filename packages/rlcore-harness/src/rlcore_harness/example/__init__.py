@@ -1,0 +1,1 @@
+"""The agent of the default recipe, and its tasks."""

@@ -1,0 +1,92 @@
+"""Runs an agent for one episode, and says whether its process can be used again."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import math
+import os
+import subprocess
+import threading
+from typing import Any
+
+from rlcore_harness.inside.given import Place, Policy, Task
+
+TRANSPORT = "_rlcore_transport"
+"""The package of the program that serves the parent, which has imported it."""
+ENDING_S = 0.5
+"""Time for the threads of an episode to end."""
+POOL = "asyncio_"
+"""Prefix of the names of asyncio's pooled threads, which live as long as the event loop."""
+_loop: asyncio.AbstractEventLoop | None = None
+"""Runs all episodes of an async agent: the clients that its module creates are bound to the first loop."""
+
+
+def solve(target: str, task: dict[str, Any], place: dict[str, Any], folder: str) -> dict[str, Any]:
+    """Call the agent's function.
+
+    Args:
+        target: ``module:function`` or ``path/file.py:function``
+        task: arguments of `Task`
+        place: fields of `Place`
+        folder: the working directory of the episode
+
+    Returns:
+        ``reward``, ``error`` (an exception as plain data, or None) and ``left`` (what still runs; empty if nothing)
+    """
+    load_target = importlib.import_module(TRANSPORT + ".targets").load_target
+    described = importlib.import_module(TRANSPORT + ".failures").described
+    process, threads = os.getpid(), set(threading.enumerate())
+    os.chdir(folder)
+    reward, error = None, None
+    try:
+        reward = _reward(_called(load_target(target), Task(**task), Policy(Place(**place))))
+    except BaseException as raised:
+        error = described(raised)
+    if os.getpid() != process:
+        os._exit(1)  # a fork of the agent, which must not answer
+    os.chdir("/")  # the folder will be deleted
+    return {"reward": reward, "error": error, "left": _left(threads)}
+
+
+def command(command: list[str], variables: dict[str, str], folder: str) -> int:
+    """Run a program in a folder, and return its exit status, which is negative after a signal."""
+    environment = dict(os.environ, **variables)
+    return subprocess.run(command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, check=False).returncode
+
+
+def _called(function: Any, task: Task, policy: Policy) -> Any:
+    global _loop
+    answer = function(task, policy)
+    if not inspect.isawaitable(answer):
+        return answer
+    if _loop is None:
+        _loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(_loop)
+    return _loop.run_until_complete(answer)
+
+
+def _reward(value: Any) -> float | None:
+    if value is None:
+        return None
+    if not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise TypeError(f"the agent must return its reward as a finite number, or None, not {value!r:.80}")
+    return float(value)
+
+
+def _left(threads: set[threading.Thread]) -> str:
+    """What the agent left running."""
+    for thread in set(threading.enumerate()) - threads:
+        if not thread.name.startswith(POOL):
+            thread.join(ENDING_S)
+            if thread.is_alive():
+                return f"the thread {thread.name!r:.80}"
+    if _loop is not None and asyncio.all_tasks(_loop):
+        return "a task of asyncio"
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:  # those that have ended
+            continue
+    except ChildProcessError:
+        return ""
+    return "a process"

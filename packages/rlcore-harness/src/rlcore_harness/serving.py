@@ -1,0 +1,125 @@
+"""The policy outside of a run, for agents that are used or evaluated and not trained."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from inspect import isawaitable
+from pathlib import Path
+from typing import Any
+
+from rlcore.cli.evaluate import given_run
+from rlcore.cli.layering import gather
+from rlcore.config.layers import values_layer
+from rlcore.config.resolve import resolve
+from rlcore.errors import UserError
+from rlcore.models.folder import BUILTIN
+from rlcore.models.weights import FolderWeights
+from rlcore.plugins.registry import Registry
+from rlcore.session.components import RunComponents
+from rlcore.session.plan import RunPlan
+from rlcore.types import FrozenDict, Message, Response, ToolSchema, derive_seed
+from rlcore_rollout.conversations import Conversations
+from rlcore_rollout.images import EpisodeImages, ImagePool
+from rlcore_rollout.model_client import ModelClient
+from rlcore_rollout.sampler.engine_client import make_model_client, sampling_of
+
+OF_EPISODES = ("environment", "reward", "data", "trackers")
+"""Tables of a run that a served policy does not need."""
+TURNS = 1000
+"""Turns after which conversations are forgotten, which bounds the memory. Later requests render them again."""
+
+
+def components_to_serve(model: str, overrides: Sequence[str], files: Sequence[str]) -> RunComponents:
+    """The components for a model that is given by its folder, run directory, checkpoint, builder or hub id.
+
+    Raises:
+        UserError: the configuration cannot be used.
+    """
+    registry = Registry()
+    if model.startswith(BUILTIN):
+        fix = "train it with rlcore run, and give the run directory"
+        raise UserError("a built-in model is built for the data of a run", found=model, fix=fix)
+    given, base, recipe = tuple(overrides), None, ""
+    if Path(model).expanduser().is_dir():
+        given, base, recipe = given_run((model, *overrides), wanted=True)
+    base = base or values_layer({"model": {"path": model}}, "MODEL")
+    base = replace(base, tree={name: table for name, table in base.tree.items() if name not in OF_EPISODES})
+    layered = gather(registry, files=files, overrides=given, base=base, base_recipe=recipe)
+    resolved = resolve(layered.layers, registry, recipe=layered.recipe, purpose="serving")
+    return RunComponents(RunPlan(resolved=resolved, purpose="serving"), registry)
+
+
+class ServedPolicy:
+    """Answers requests for any time, as a policy of one long episode (`rlcore.harnesses.EpisodePolicy`)."""
+
+    max_turns: int | None = None
+
+    def __init__(self, components: RunComponents) -> None:
+        folder = None if components.own_model is not None else components.model_folder()
+        self._client: ModelClient = make_model_client(components, FolderWeights(folder=folder))
+        self._sampling = sampling_of(components.config.rollout, self._client)
+        self._seed, self._timeout_s = components.config.seed, components.config.rollout.engine_timeout_s
+        self._past, self._begun, self._pending = 0, 0, 0
+        self._conversations = self._begin()
+
+    @property
+    def turns(self) -> int:
+        """The number of turns so far."""
+        return self._past + self._conversations.turns
+
+    async def respond(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[ToolSchema] = (),
+        images: Iterable[bytes] = (),
+        sampling: Mapping[str, Any] = FrozenDict(),
+    ) -> Response:
+        """As `EpisodePolicy.respond`."""
+        if not self._pending and (self._conversations.turns >= TURNS or self._conversations.failure is not None):
+            self._past += self._conversations.turns
+            forgotten, self._conversations = self._conversations, self._begin()
+            await forgotten.close()
+        self._pending += 1
+        past = self._past
+        try:
+            turn, completion = await self._conversations.respond(
+                messages, tools=tools, images=images, sampling=sampling
+            )
+        finally:
+            self._pending -= 1
+        return Response(past + turn, completion)
+
+    def withdraw(self, turn: int) -> None:
+        """As `EpisodePolicy.withdraw`."""
+        self._conversations.withdraw(turn - self._past)
+
+    def reward(self, value: float, *, turn: int | None = None) -> None:
+        """Raise `ValueError`."""
+        raise ValueError("this policy is served without training, so it takes no rewards")
+
+    async def close(self) -> None:
+        """End the conversations and the engine."""
+        await self._conversations.close()
+        await _answer(self._client.engine.close)
+
+    def _begin(self) -> Conversations:
+        self._begun += 1
+        return Conversations(
+            model_client=self._client,
+            sampling=replace(self._sampling, seed=derive_seed(self._seed, "served", self._begun)),
+            session=f"served-{self._begun}",
+            images=EpisodeImages(ImagePool(self._client.fit)),
+            release=lambda session: _answer(self._client.engine.release, session),
+            timeout_s=self._timeout_s,
+            until=math.inf,
+        )
+
+
+async def _answer(method: Callable[..., Any], *arguments: Any) -> None:
+    """Call a method of an engine, which may be a plain one."""
+    answer = method(*arguments)
+    if isawaitable(answer):
+        await answer

@@ -1,0 +1,1 @@
+"""The generators and verifiers of reasoning-gym."""
