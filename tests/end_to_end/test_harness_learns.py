@@ -12,7 +12,16 @@ import pytest
 
 def returns(folder: Path, *overrides: str) -> list[float]:
     """The mean return on the held-out tasks at each evaluation."""
-    arguments = ["run", "--plugin", "harness", *overrides, f"runs={folder}", "name=run"]
+    arguments = [
+        "run",
+        "--plugin",
+        "harness",
+        "trainer.steps=8",
+        "evaluation.every=8",
+        *overrides,
+        f"runs={folder}",
+        "name=run",
+    ]
     done = subprocess.run(
         [sys.executable, "-m", "rlcore", *arguments], capture_output=True, text=True, check=False, cwd=folder
     )

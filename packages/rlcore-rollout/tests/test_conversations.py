@@ -129,13 +129,13 @@ def test_other_messages_and_tools_begin_segments(play: Play, run: Any) -> None:
     trajectory = run(agent, replies=["one", "two"])
     assert [[message.text for message in segment.context] for segment in trajectory.segments] == [
         [],
-        ["be brief"],
+        ["be brief", "and now?"],
         ["be brief", "how many?", "one", "and now?"],
         ["be brief", "how many?"],
     ]
     assert spoken(trajectory) == [
         ["be brief", "how many?", "one", "and now?", "two"],
-        ["and now?", "one"],
+        ["one"],
         ["one"],
         ["changed", "and now?", "one"],
     ]
@@ -190,6 +190,25 @@ def test_a_cancelled_or_withdrawn_turn_leaves_nothing(play: Play, run: Any) -> N
     assert trajectory.metrics["turns"] == 2.0
     assert play.engine.prompts[1] == play.engine.prompts[2] == play.engine.prompts[3]
     assert play.engine.sessions == ["s", "s", "s/1", "s/2", "s/3"]  # no session continues after tokens were removed
+
+
+def test_rewards_of_turns_and_of_the_episode_are_added(run: Any) -> None:
+    async def agent(policy: EpisodePolicy) -> float:
+        first = await policy.respond([QUESTION])
+        second = await policy.respond([MORE])
+        policy.reward(0.25, turn=second.turn)
+        lost = await policy.respond([QUESTION, first.completion.message, MORE])
+        policy.reward(7.0)
+        policy.withdraw(lost.turn)
+        policy.reward(1.7e308, turn=first.turn)
+        with pytest.raises(ValueError, match="finite"):
+            policy.reward(1.7e308, turn=first.turn)
+        policy.reward(-1.7e308, turn=first.turn)
+        return 1.0
+
+    trajectory = run(agent)
+    assert trajectory.turn_reward == trajectory.metrics["step_reward"] == 1.25
+    assert [[turn.reward for turn in segment.turns] for segment in trajectory.segments] == [[None, 0.0], [None, 1.25]]
 
 
 def test_sampling_of_requests(play: Play, run: Any) -> None:

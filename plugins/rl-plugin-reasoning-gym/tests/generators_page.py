@@ -31,7 +31,7 @@ What works of reasoning-gym {version}, measured with {tasks} tasks of each of it
 | score 0 for an empty answer | {empty} |
 | have a curriculum, whose level 0 makes tasks | {levels} |
 
-*Nonsense* is the score of the answer `zq`. A verifier that raises an exception leaves the trajectory not scored.
+*Nonsense* is the score of the answer `zq`. A verifier that raises an exception gives 0.
 
 | Generator | Own answer | Empty answer | Nonsense | Level 0 |
 |---|---|---|---|---|
@@ -65,7 +65,7 @@ def scores(name: str, entries: list[dict[str, Any]], answers: list[str]) -> str:
             value = library().ask("score", generator=generator(name), entry=entry, response=response, tag="answer")
             found.add(f"{value:g}")
         except LibraryError as error:
-            found.add("not scored" if "raised" in error.message else "ended")
+            found.add("raises" if "raised" in error.message else "ended")
     return ", ".join(sorted(found))
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlcore.checks import Finding, failure, failure_of
-from rlcore.errors import EnvironmentFailure, UserError
+from rlcore.errors import EnvironmentFailure, UserError, did_you_mean
 
 from rlcore_harness.config import HarnessConfig
 from rlcore_harness.processes import processes_of
@@ -45,7 +47,18 @@ def _imported(config: HarnessConfig, key: str, run: Any) -> Finding:
         return failure_of(error, key.replace("agent", "python"))
     except EnvironmentFailure as error:
         process.kill()
-        fix = "correct the agent, or install what it imports in its interpreter"
-        return failure(key, f"the agent {agent!r} cannot be imported: {error}", fix)
+        return failure(key, f"the agent {agent!r} cannot be imported: {error}", _fix(file, agent, str(error)))
     processes.put_back(process)
     return Finding(status="ok", text=f"the agent {agent!r} was imported in {time.monotonic() - started:.1f} s")
+
+
+def _fix(file: Path, agent: str, error: str) -> str:
+    """How to correct an agent that cannot be imported."""
+    if "did not answer" in error:
+        return "import less in its module, or raise rollout.environment_timeout_s"
+    if "has no attribute" in error and file.suffix == ".py":
+        with suppress(OSError, ValueError, SyntaxError):
+            names = [getattr(node, "name", "") for node in ast.parse(file.read_text(encoding="utf-8")).body]
+            near = did_you_mean(agent.rpartition(":")[2], filter(None, names))
+            return f"name a function of {file}" + (f"; {near}" if near else "")
+    return "correct the agent, or install what it imports in its interpreter"

@@ -47,7 +47,9 @@ def serve_policy(model: str, overrides: tuple[str, ...], files: tuple[str, ...],
     from rlcore_harness.serving import ServedPolicy, components_to_serve
 
     components = components_to_serve(model, overrides, files)
-    key = os.environ.get(TOKEN) or secrets.token_urlsafe(KEY_BYTES)
+    key = (
+        os.environ.get(TOKEN) or f"rl-{secrets.token_urlsafe(KEY_BYTES)}"
+    )  # a key that begins with - could be read as an option
     stopped = threading.Event()
 
     async def answer(policy: ServedPolicy, server: PolicyServer) -> None:

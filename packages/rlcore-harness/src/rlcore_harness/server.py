@@ -44,6 +44,9 @@ Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 LARGEST_BODY = 32 * 2**20
+MOST_ARRIVING = 8 * LARGEST_BODY
+"""Bytes of the bodies of a session that have not arrived completely."""
+MOST_CONNECTIONS = 4096
 BODY_S = 60.0
 """Time in which a client must send a body."""
 ALIVE_S = 10.0
@@ -87,6 +90,7 @@ class PolicyServer:
             access_log=False,
             server_header=False,
             timeout_keep_alive=KEPT_OPEN_S,
+            limit_concurrency=MOST_CONNECTIONS,
         )
         server = uvicorn.Server(config)
         threading.Thread(
@@ -141,7 +145,7 @@ class PolicyServer:
             if known == "/models":
                 await _send(send, _models(route.removeprefix("/models").removeprefix("/")))
                 return
-            content = await _read(receive, headers)
+            content = await _read(receive, headers, session)
             if route == "/reward":
                 await _reward(session, content)
                 await _send(send, {"ok": True})
@@ -234,7 +238,7 @@ async def _send(send: Send, content: Mapping[str, Any], status: int = 200) -> No
     await send({"type": "http.response.body", "body": body})
 
 
-async def _read(receive: Receive, headers: Mapping[str, str]) -> bytes:
+async def _read(receive: Receive, headers: Mapping[str, str], session: Session) -> bytes:
     """The body of a request. Raises `Refusal`."""
     too_large = Refusal(f"the body has more than {LARGEST_BODY:,} bytes", status=413)
     with suppress(ValueError):
@@ -249,10 +253,15 @@ async def _read(receive: Receive, headers: Mapping[str, str]) -> bytes:
                     raise Refusal("the client left before the end of the body")
                 parts.append(message["body"])
                 size, more = size + len(parts[-1]), message["more_body"]
+                session.arriving += len(parts[-1])
                 if size > LARGEST_BODY:
                     raise too_large
+                if session.arriving > MOST_ARRIVING:
+                    raise Refusal("too many large requests at a time", status=429, code="rate_limit_exceeded")
     except TimeoutError:
         raise Refusal(f"the body did not arrive within {BODY_S:g} s", status=408) from None
+    finally:
+        session.arriving -= size
     return b"".join(parts)
 
 

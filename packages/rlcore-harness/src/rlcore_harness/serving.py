@@ -27,8 +27,8 @@ from rlcore_rollout.sampler.engine_client import make_model_client, sampling_of
 
 OF_EPISODES = ("environment", "reward", "data", "trackers")
 """Tables of a run that a served policy does not need."""
-TURNS = 1000
-"""Turns after which conversations are forgotten, which bounds the memory. Later requests render them again."""
+REQUESTS = 1000
+"""Requests after which conversations are forgotten, which bounds the memory. Later requests render them again."""
 
 
 def components_to_serve(model: str, overrides: Sequence[str], files: Sequence[str]) -> RunComponents:
@@ -51,6 +51,19 @@ def components_to_serve(model: str, overrides: Sequence[str], files: Sequence[st
     return RunComponents(RunPlan(resolved=resolved, purpose="serving"), registry)
 
 
+class Era:
+    """The conversations of a served policy that are remembered together.
+
+    Args:
+        conversations: answer the requests
+        first: number of the first turn
+    """
+
+    def __init__(self, conversations: Conversations, first: int) -> None:
+        self.conversations, self.first = conversations, first
+        self.asked = self.pending = 0
+
+
 class ServedPolicy:
     """Answers requests for any time, as a policy of one long episode (`rlcore.harnesses.EpisodePolicy`)."""
 
@@ -61,13 +74,12 @@ class ServedPolicy:
         self._client: ModelClient = make_model_client(components, FolderWeights(folder=folder))
         self._sampling = sampling_of(components.config.rollout, self._client)
         self._seed, self._timeout_s = components.config.seed, components.config.rollout.engine_timeout_s
-        self._past, self._begun, self._pending = 0, 0, 0
-        self._conversations = self._begin()
+        self._era = self._begin(0)
 
     @property
     def turns(self) -> int:
-        """The number of turns so far."""
-        return self._past + self._conversations.turns
+        """The number of requests so far."""
+        return self._era.first + self._era.asked
 
     async def respond(
         self,
@@ -78,23 +90,22 @@ class ServedPolicy:
         sampling: Mapping[str, Any] = FrozenDict(),
     ) -> Response:
         """As `EpisodePolicy.respond`."""
-        if not self._pending and (self._conversations.turns >= TURNS or self._conversations.failure is not None):
-            self._past += self._conversations.turns
-            forgotten, self._conversations = self._conversations, self._begin()
-            await forgotten.close()
-        self._pending += 1
-        past = self._past
+        if self._era.asked >= REQUESTS or self._era.conversations.failure is not None:
+            await self._forget()
+        era = self._era
+        era.asked, era.pending = era.asked + 1, era.pending + 1
         try:
-            turn, completion = await self._conversations.respond(
-                messages, tools=tools, images=images, sampling=sampling
-            )
+            turn, completion = await era.conversations.respond(messages, tools=tools, images=images, sampling=sampling)
         finally:
-            self._pending -= 1
-        return Response(past + turn, completion)
+            era.pending -= 1
+            if era is not self._era and not era.pending:
+                await era.conversations.close()
+        return Response(era.first + turn, completion)
 
     def withdraw(self, turn: int) -> None:
         """As `EpisodePolicy.withdraw`."""
-        self._conversations.withdraw(turn - self._past)
+        if turn >= self._era.first:
+            self._era.conversations.withdraw(turn - self._era.first)
 
     def reward(self, value: float, *, turn: int | None = None) -> None:
         """Raise `ValueError`."""
@@ -102,20 +113,26 @@ class ServedPolicy:
 
     async def close(self) -> None:
         """End the conversations and the engine."""
-        await self._conversations.close()
+        await self._era.conversations.close()
         await _answer(self._client.engine.close)
 
-    def _begin(self) -> Conversations:
-        self._begun += 1
-        return Conversations(
+    async def _forget(self) -> None:
+        """Begin a new era. The last answer of the old one closes it."""
+        old, self._era = self._era, self._begin(self.turns)
+        if not old.pending:
+            await old.conversations.close()
+
+    def _begin(self, first: int) -> Era:
+        conversations = Conversations(
             model_client=self._client,
-            sampling=replace(self._sampling, seed=derive_seed(self._seed, "served", self._begun)),
-            session=f"served-{self._begun}",
+            sampling=replace(self._sampling, seed=derive_seed(self._seed, "served", first)),
+            session=f"served-{first}",
             images=EpisodeImages(ImagePool(self._client.fit)),
             release=lambda session: _answer(self._client.engine.release, session),
             timeout_s=self._timeout_s,
             until=math.inf,
         )
+        return Era(conversations, first)
 
 
 async def _answer(method: Callable[..., Any], *arguments: Any) -> None:

@@ -113,6 +113,7 @@ class Session:
         root_url: the address of the server, for SDKs of Anthropic
         base_url: the same with ``/v1``, for SDKs of OpenAI
         ended: whether requests are no longer answered
+        arriving: bytes of the bodies that have not arrived completely
     """
 
     def __init__(self, policy: EpisodePolicy, loop: asyncio.AbstractEventLoop, root_url: str, key: str) -> None:
@@ -120,6 +121,7 @@ class Session:
         self.root_url, self.base_url = root_url, f"{root_url}/v1"
         self._loop, self._context = loop, contextvars.copy_context()  # times are collected per episode
         self._in_flight = 0
+        self.arriving = 0
         self._open: set[Exchange] = set()
         """Those with clients that wait."""
         self._exchanges: OrderedDict[bytes, Exchange] = OrderedDict()
@@ -262,7 +264,7 @@ class Sessions:
             return session
         if digest in self._ended:
             raise ended()
-        raise Refusal("the key is not that of an episode", status=401, code="invalid_api_key")
+        raise Refusal("the key is wrong, or belongs to no episode of this server", status=401, code="invalid_api_key")
 
 
 def ended() -> Refusal:

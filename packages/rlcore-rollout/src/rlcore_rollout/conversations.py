@@ -6,6 +6,7 @@ with the messages of earlier conversations, and only what follows them is render
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -38,6 +39,10 @@ from rlcore_rollout.trajectory_builder import End, Record
 Key = tuple[Any, ...]
 """A message without what SDKs change when they send it again."""
 
+LONGEST_TOKEN = 64
+"""Characters. A text with more of them for each token of the context does not fit into it."""
+FULL = "the conversation leaves no room for an answer in the context of the model"
+
 
 @dataclass(slots=True, kw_only=True)
 class _State:
@@ -48,6 +53,7 @@ class _State:
     tokens: int
     turns: int
     media: int
+    counted_tokens: int
     metrics: dict[str, float]
 
 
@@ -60,6 +66,8 @@ class _Conversation:
     keys: list[Key] = field(default_factory=list)
     busy: bool = False
     """Whether a turn is being sampled."""
+    asked: bool = False
+    """Whether the engine has seen the prompt of the last turn."""
     turn: int | None = None
     """Number of its last turn."""
     before: _State | None = None
@@ -70,9 +78,10 @@ class _Conversation:
         return _State(
             keys=len(self.keys),
             turn=self.turn,
-            tokens=len(grown) if grown else 0,
-            turns=len(grown.turns) if grown else 0,
-            media=len(grown.media) if grown else 0,
+            tokens=len(grown.token_ids) if grown is not None else 0,
+            turns=len(grown.turns) if grown is not None else 0,
+            media=len(grown.media) if grown is not None else 0,
+            counted_tokens=grown.counted_tokens if grown is not None else 0,
             metrics=dict(self.record.metrics),
         )
 
@@ -84,6 +93,7 @@ class _Conversation:
             for values in (grown.token_ids, grown.loss_mask, grown.logprobs):
                 del values[state.tokens :]
             del grown.turns[state.turns :], grown.media[state.media :]
+            grown.counted_tokens = state.counted_tokens
 
 
 class Conversations:
@@ -130,20 +140,36 @@ class Conversations:
         self._next_turn = 0
         self._pending = 0
         """The number of turns that are being sampled."""
-        self._seen: set[Key] = set()
-        """The messages of all conversations."""
         self._prompts: dict[str, int] = {}
-        """How many conversations began with the same messages."""
+        """How many conversations began with the same messages, by their hash."""
 
     @property
     def turns(self) -> int:
         """The number of turns so far, without those that were withdrawn."""
         return len(self._by_turn)
 
-    @property
     def records(self) -> list[Record]:
-        """The conversations in which the policy has answered, in the order in which they began."""
-        return [each.record for each in self._conversations if each.turn is not None]
+        """The conversations in which the policy has answered, in the order in which they began.
+
+        Messages that an earlier conversation has are the context of a later one. Call it once, at the end.
+        """
+        seen: set[Key] = set()
+        answered = [each for each in self._conversations if each.turn is not None]
+        for each in answered:
+            segment = each.record.segment
+            first = segment.turns[0]
+            known = next((i for i in range(len(first.messages)) if each.keys[i] not in seen), len(first.messages))
+            segment.context = first.messages[:known]
+            segment.turns[0] = replace(first, messages=first.messages[known:])
+            seen.update(each.keys)
+        return [each.record for each in answered]
+
+    @property
+    def step_reward(self) -> float | None:
+        """The sum of the rewards of all turns; None if there are none."""
+        found = (turn for each in self._conversations for part in each.record.segments for turn in part.turns)
+        rewards = [turn.reward for turn in found if turn.reward is not None]
+        return sum(rewards) if rewards else None
 
     @property
     def sampling(self) -> Sampling | None:
@@ -165,11 +191,15 @@ class Conversations:
         given = Observation(messages=messages, tools=tools, images=images)
         if flaw := flaw_in_observation(given) or ("no messages" if not messages else None):
             raise ValueError(f"the request has {flaw}")
+        limit = LONGEST_TOKEN * self._client.max_context_tokens
+        if sum(len(message.text) for message in messages) > limit:  # rendering it would delay all episodes
+            self.stop = Stop.LENGTH
+            raise EpisodeEnded(FULL, self.stop)
         if messages[-1].role == "assistant":
             raise ValueError("the last message is one of the assistant, which cannot be continued")
         keys = [_key(message) for message in messages]
         conversation = self._continued(keys, messages, tools) or self._begin(keys, tools)
-        before, conversation.busy = conversation.state(), True
+        before, conversation.busy, conversation.asked = conversation.state(), True, False
         self._pending += 1
         try:
             self._images.add(images)
@@ -189,7 +219,7 @@ class Conversations:
         if conversation is None or conversation.turn != turn or conversation.busy or conversation.before is None:
             return
         self._restore(conversation, conversation.before)
-        conversation.before = None
+        conversation.before = self.stop = None
         del self._by_turn[turn], self._used[turn]
 
     def reward(self, value: float, *, turn: int | None = None) -> None:
@@ -202,8 +232,10 @@ class Conversations:
         place = [each for each, other in self._by_turn.items() if other is conversation].index(number)
         turns = conversation.record.segment.turns
         index = [i for i, each in enumerate(turns) if each.kind == "policy"][place]
-        turns[index] = replace(turns[index], reward=(turns[index].reward or 0.0) + float(value))
-        conversation.record.count("step_reward", float(value))
+        total = (turns[index].reward or 0.0) + float(value)
+        if not is_finite(total):
+            raise ValueError(f"the reward of turn {number} would not be finite")
+        turns[index] = replace(turns[index], reward=total)
 
     async def close(self) -> None:
         """End the episode, and the engine's sessions."""
@@ -237,7 +269,8 @@ class Conversations:
 
     def _begin(self, keys: Sequence[Key], tools: tuple[ToolSchema, ...]) -> _Conversation:
         # The seed must not depend on the order of concurrent conversations, which depends on the time.
-        prompt = repr((keys, [tool.as_json() for tool in tools]))
+        text = repr((keys, [tool.as_json() for tool in tools]))
+        prompt = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()  # a request may be large
         equal = self._prompts[prompt] = self._prompts.get(prompt, -1) + 1
         made = _Conversation(
             record=Record(name=self._new_session(), images=self._images, tools=tools),
@@ -254,8 +287,9 @@ class Conversations:
         conversation.restore(state)
         if conversation.turn is None:
             self._conversations.remove(conversation)
-        else:  # the prompts of a session extend each other, and those of this one no longer do
+        elif conversation.asked:  # the prompts of a session extend each other, and those of this one no longer do
             conversation.record.name = self._new_session()
+        conversation.asked = False
 
     def _merged(self, conversation: _Conversation, sampling: Mapping[str, Any]) -> Sampling:
         """The sampling parameters of a turn."""
@@ -269,7 +303,9 @@ class Conversations:
     ) -> Response:
         record, client = conversation.record, self._client
         try:
-            client.observe(record, await record.enter(self._observation(conversation, keys, messages)))
+            known = len(conversation.keys)
+            client.observe(record, await record.enter(Observation(messages=messages[known:])))
+            conversation.asked = True
             with timed("turn"):
                 message, reason = await client.generate(record, sampling, timeout_s=self._timeout_s, until=self._until)
         except End as end:
@@ -279,23 +315,15 @@ class Conversations:
         number, self._next_turn = self._next_turn, self._next_turn + 1
         shown = self._shown(record, message, sampling.stop[len(self._sampling.stop) :], number)
         conversation.keys, conversation.turn = [*keys, _key(shown)], number
-        self._seen.update(conversation.keys)
         self._by_turn[number], self._used[number] = conversation, sampling
         self.stop = Stop.LENGTH if reason == "length" else None
         return Response(number, _completion(record, shown, reason))
-
-    def _observation(self, conversation: _Conversation, keys: list[Key], messages: tuple[Message, ...]) -> Observation:
-        """What the policy sees before its turn. What it has seen in other conversations is the context of a new one."""
-        if conversation.turn is not None:
-            return Observation(messages=messages[len(conversation.keys) :])
-        known = next((i for i, key in enumerate(keys) if key not in self._seen), len(keys))
-        return Observation(messages=messages[known:], context=messages[:known] or None)
 
     def _refusal(self, end: End) -> Exception:
         """The error for the harness."""
         if end.failure is None:
             self.stop = end.stop
-            return EpisodeEnded("the conversation leaves no room for an answer in the context of the model", end.stop)
+            return EpisodeEnded(FULL, end.stop)
         if end.failure.boundary is Boundary.ENVIRONMENT:  # the messages
             return ValueError(end.failure.message)
         self.failure = end.failure

@@ -185,19 +185,25 @@ class AgentLoop:
                 context=context,
             )
             _expect("run", step, Step, flaw_in_step)
+            if step.reward is not None and policy.turns:
+                policy.reward(step.reward)
+        except ValueError as error:  # a sum that is not finite
+            raise End.failed(Boundary.ENVIRONMENT, str(error)) from error
         except End:
             if policy.failure is None and policy.stop is None:
                 raise
         finally:
             await policy.close()
-            record.join(policy.records)
+            record.join(policy.records())
             record.sampling = policy.sampling
         if policy.failure is not None:
             raise End(Stop.CANCELLED, policy.failure)
         if not policy.turns and policy.stop is None:
             raise End.failed(Boundary.ENVIRONMENT, "the harness did not ask the policy")
+        if policy.step_reward is not None:
+            record.count("step_reward", policy.step_reward)
         if step is not None and record.segments:
-            record.add_step(step)
+            record.add_step(replace(step, reward=None))
             if step.observation.messages:
                 record.add_unseen((await record.enter(step.observation)).messages)
         raise End(policy.stop or (_reason(step) if step is not None else Stop.DONE))

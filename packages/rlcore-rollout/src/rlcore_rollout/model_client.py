@@ -45,6 +45,11 @@ class ModelClient(Protocol):
         ...
 
     @property
+    def max_context_tokens(self) -> int:
+        """The longest conversation."""
+        ...
+
+    @property
     def placeholder_token_ids(self) -> tuple[int, ...]:
         """The tokens that mark images, which are not sampled."""
         ...

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures.thread
 import importlib
 import inspect
 import math
 import os
 import subprocess
+import sys
 import threading
+import time
 from typing import Any
 
 from rlcore_harness.inside.given import Place, Policy, Task
@@ -17,8 +20,10 @@ TRANSPORT = "_rlcore_transport"
 """The package of the program that serves the parent, which has imported it."""
 ENDING_S = 0.5
 """Time for the threads of an episode to end."""
-POOL = "asyncio_"
-"""Prefix of the names of asyncio's pooled threads, which live as long as the event loop."""
+LOOK_S = 0.02
+"""Time between looks whether a thread has ended."""
+IDLE = getattr(getattr(concurrent.futures.thread, "_worker", None), "__code__", None)
+"""What a thread of a pool executes while it waits for work, such as those of asyncio and of logging libraries."""
 _loop: asyncio.AbstractEventLoop | None = None
 """Runs all episodes of an async agent: the clients that its module creates are bound to the first loop."""
 
@@ -75,13 +80,19 @@ def _reward(value: Any) -> float | None:
     return float(value)
 
 
+def _is_idle(thread: threading.Thread) -> bool:
+    frame = sys._current_frames().get(thread.ident or 0)
+    return frame is not None and frame.f_code is IDLE
+
+
 def _left(threads: set[threading.Thread]) -> str:
     """What the agent left running."""
     for thread in set(threading.enumerate()) - threads:
-        if not thread.name.startswith(POOL):
-            thread.join(ENDING_S)
-            if thread.is_alive():
+        until = time.monotonic() + ENDING_S
+        while thread.is_alive() and not _is_idle(thread):
+            if time.monotonic() > until:
                 return f"the thread {thread.name!r:.80}"
+            thread.join(LOOK_S)
     if _loop is not None and asyncio.all_tasks(_loop):
         return "a task of asyncio"
     try:

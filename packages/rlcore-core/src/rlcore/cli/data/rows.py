@@ -231,7 +231,8 @@ def conversation(trajectory: Trajectory, decoder: Decoder = no_decoder) -> Itera
     """
     for number, segment in enumerate(trajectory.segments):
         if number:
-            yield f"    (context rewritten to {counted(len(segment.context), 'message')})"
+            kept = len(segment.context)
+            yield f"    (context rewritten to {counted(kept, 'message')})" if kept else "    (a new conversation)"
         yield from states(segment)
         for turn in segment.turns:
             yield from (line for message in turn.messages for line in _message_lines(to_json(message)))
