@@ -12,16 +12,17 @@ from preloaded import rlcore_command
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
-@pytest.mark.long
-@pytest.mark.timeout(900)
+@pytest.mark.proof
+@pytest.mark.timeout(1800)
 @pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
 @pytest.mark.parametrize("seed", [0, 1])
 def test_miniwob_learns_which_button_to_click(seed: int, tmp_path: Path) -> None:
-    """Of the demonstrations, 0.7 click the right button."""
-    overrides = ("trainer.steps=10", "checkpoint.every=0", f"seed={seed}")
-    done = rlcore_command(["run", "-p", "miniwob", "name=run", *overrides], tmp_path, timeout_s=800)
+    """Of the demonstrations, 0.7 click the right button. A seed takes 7 minutes on two cores."""
+    overrides = ("checkpoint.every=0", f"seed={seed}")
+    done = rlcore_command(["run", "-p", "miniwob", "name=run", *overrides], tmp_path, timeout_s=1700)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
     lines = map(json.loads, (tmp_path / "runs" / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
     first, *_, last = [line["evaluation/reward"] for line in lines if "evaluation/reward" in line]
     assert first < 0.65
-    assert last > 0.75
+    assert last > first + 0.1
+    assert last > 0.7

@@ -17,7 +17,6 @@ SECONDS = {
     "test_install.py": 265,
     "test_vllm_engine.py": 260,
     "test_gsm8k_learns.py": 240,
-    "test_miniwob_learns.py": 240,
     "test_harness_learns.py": 240,
     "test_harnesses.py": 240,
     "test_real_model.py": 220,
