@@ -176,6 +176,5 @@ def processes_of(config: HarnessConfig) -> AgentProcesses:
 
 
 def _end(number: int) -> None:
-    with _lock:
-        ended = _all.pop(number)
-    ended.close()
+    # Without the lock: the garbage collector may call this in a thread that holds it.
+    _all.pop(number).close()
