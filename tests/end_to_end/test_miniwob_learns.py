@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
 from preloaded import rlcore_command
-
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+from rl_plugin_miniwob.chromium import find_chromium
 
 
 @pytest.mark.proof
 @pytest.mark.timeout(1800)
-@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+@pytest.mark.skipif(find_chromium() is None, reason="Chromium is not installed")
 @pytest.mark.parametrize("seed", [0, 1])
 def test_miniwob_learns_which_button_to_click(seed: int, tmp_path: Path) -> None:
     """Of the demonstrations, 0.7 click the right button. A seed takes 7 minutes on two cores."""

@@ -12,7 +12,7 @@ from rlcore.cli.output import examples
 from rlcore.console.terminal import say
 from rlcore.event_loop import run
 from rlcore.session.exits import exits_reported, stops_handled
-from rlcore.transport.network import TOKEN, listening_on
+from rlcore.transport.network import TOKEN, is_loopback, listening_on
 
 PORT = 7090
 KEY_BYTES = 24
@@ -57,7 +57,7 @@ def serve_policy(model: str, overrides: tuple[str, ...], files: tuple[str, ...],
             say(f"model     {components.model_name} in the engine {components.config.rollout.engine!r}; Ctrl-C ends it")
             say(f"openai    export OPENAI_BASE_URL={session.base_url} OPENAI_API_KEY={key}")
             say(f"anthropic export ANTHROPIC_BASE_URL={session.root_url} ANTHROPIC_API_KEY={key}")
-            if host not in ("127.0.0.1", "::1", "localhost"):
+            if not is_loopback(host):
                 say("warning   the connections are not encrypted: whoever sees them can read the key and the requests")
             while not stopped.is_set():
                 await asyncio.sleep(LOOK_S)

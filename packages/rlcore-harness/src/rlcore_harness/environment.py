@@ -13,13 +13,12 @@ from rlcore.episodes.context import EpisodeContext
 from rlcore.episodes.threads import run_in_thread
 from rlcore.errors import EnvironmentFailure
 from rlcore.harnesses import EpisodePolicy
-from rlcore.types import FrozenDict, Message, Response, Step, Task, ToolSchema
-from rlcore.types.frozen import thaw
+from rlcore.types import FrozenDict, Message, Response, Step, Task, ToolSchema, media_hash, thaw
+from rlcore_rollout.engines.openai.wire import to_wire
 
 from rlcore_harness.config import HarnessConfig
 from rlcore_harness.inside.given import Place
 from rlcore_harness.processes import AgentProcess, processes_of
-from rlcore_harness.prompts import chat_messages
 from rlcore_harness.server import policy_server
 
 SETTLING_S = 1.0
@@ -42,7 +41,11 @@ class AgentHarness:
         """Run the agent. Raises `EnvironmentFailure` if it raises an exception, or its process fails."""
         policy.max_turns = self._config.max_turns
         asked = policy if self._config.sampling == "request" else SampledAsTheRun(policy)
-        given = {"id": task.id, "messages": chat_messages(task), "fields": thaw(task.fields)}
+        given = {
+            "id": task.id,
+            "messages": to_wire(task.messages, {media_hash(image): image for image in task.images}),
+            "fields": thaw(task.fields),
+        }
         processes = processes_of(self._config)
         process = processes.take(self._config)
         reusable = False

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from inspect import isawaitable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from rlcore.types import FrozenDict, Message, Response, ToolSchema, derive_seed
 from rlcore_rollout.conversations import Conversations
 from rlcore_rollout.images import EpisodeImages, ImagePool
 from rlcore_rollout.model_client import ModelClient
-from rlcore_rollout.sampler.engine_client import make_model_client, sampling_of
+from rlcore_rollout.sampler.engine_client import answer_of, make_model_client, sampling_of
 
 OF_EPISODES = ("environment", "reward", "data", "trackers")
 """Tables of a run that a served policy does not need."""
@@ -114,7 +113,7 @@ class ServedPolicy:
     async def close(self) -> None:
         """End the conversations and the engine."""
         await self._era.conversations.close()
-        await _answer(self._client.engine.close)
+        await answer_of(self._client.engine.close)
 
     async def _forget(self) -> None:
         """Begin a new era. The last answer of the old one closes it."""
@@ -128,15 +127,8 @@ class ServedPolicy:
             sampling=replace(self._sampling, seed=derive_seed(self._seed, "served", first)),
             session=f"served-{first}",
             images=EpisodeImages(ImagePool(self._client.fit)),
-            release=lambda session: _answer(self._client.engine.release, session),
+            release=lambda session: answer_of(self._client.engine.release, session),
             timeout_s=self._timeout_s,
             until=math.inf,
         )
         return Era(conversations, first)
-
-
-async def _answer(method: Callable[..., Any], *arguments: Any) -> None:
-    """Call a method of an engine, which may be a plain one."""
-    answer = method(*arguments)
-    if isawaitable(answer):
-        await answer

@@ -18,7 +18,7 @@ from rlcore.console.wording import counted
 from rlcore.errors import UserError
 from rlcore.rollouts.records import record_name
 from rlcore.session.exits import stops_handled
-from rlcore.transport.network import listening_on
+from rlcore.transport.network import is_loopback, listening_on
 
 PORT = 7080
 TOKEN_BYTES = 24
@@ -59,7 +59,7 @@ def view(runs: tuple[str, ...], host: str, port: int, browser: bool) -> int:
         address = f"http://{shown}:{port}/?ticket={token}"
         say(f"view      {counted(len(library.runs()), 'run')}; Ctrl-C ends it")
         say(f"open      {address}")
-        if host in ("127.0.0.1", "::1", "localhost"):
+        if is_loopback(host):
             say(f"remote    on your machine: ssh -N -L {port}:127.0.0.1:{port} MACHINE, then open the same address")
         else:
             say("warning   the connections are not encrypted: whoever sees them can read the runs and the token")

@@ -21,7 +21,7 @@ from rlcore.plugins.registry import Registry
 from rlcore.session.exits import exits_reported, stops_handled
 from rlcore.specs import EnvironmentSpec
 from rlcore.transport.hosting import HostedEnvironments, interpreters
-from rlcore.transport.network import TOKEN, listening_on, server_token
+from rlcore.transport.network import TOKEN, is_loopback, listening_on, server_token
 from rlcore.transport.server import EnvironmentServer
 
 GIVEN = 32
@@ -135,7 +135,7 @@ def environment(
         options = [f"-p {plugin}"] * (plugin is not None) + [f"-r {recipe}"] * (recipe is not None)
         options += [f"-c {file}" for file in files]
         say(f'use       rlcore run {" ".join(options)} "environment.servers=[{quoted}]"')
-        if host not in ("127.0.0.1", "::1", "localhost"):
+        if not is_loopback(host):
             say("warning   the connections are not encrypted: whoever sees them can read and change them")
         with stops_handled(lambda *_: server.stop()):
             server.run()

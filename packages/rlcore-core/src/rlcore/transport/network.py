@@ -53,6 +53,11 @@ def server_token() -> str:
     return token
 
 
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can connect to an address that is listened on."""
+    return host in ("127.0.0.1", "::1", "localhost")
+
+
 def listening_on(host: str, port: int) -> socket.socket:
     """A socket that listens.
 
@@ -202,4 +207,4 @@ def _other_token(address: str) -> UserError:
     return UserError("the server of environments refused the token", found="another one", where=address, fix=fix)
 
 
-__all__ = ["TOKEN", "Connection", "accepted", "connect", "listening_on", "server_token"]
+__all__ = ["TOKEN", "Connection", "accepted", "connect", "is_loopback", "listening_on", "server_token"]

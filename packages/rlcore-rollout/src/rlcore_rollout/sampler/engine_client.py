@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from inspect import isawaitable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rlcore.contracts import RendersImages
 from rlcore.errors import EngineError, PluginError, UserError
@@ -102,6 +103,12 @@ def sampling_of(rollout: RolloutTable, client: ModelClient) -> Sampling:
         stop=tuple(rollout.stop),
         suppressed_token_ids=client.placeholder_token_ids,
     )
+
+
+async def answer_of(method: Callable[..., Any], *arguments: Any) -> Any:
+    """The result of a method of an engine, which may be a plain one."""
+    answer = method(*arguments)
+    return await answer if isawaitable(answer) else answer
 
 
 def _check_stops(chat_format: ChatFormat, name: str) -> None:

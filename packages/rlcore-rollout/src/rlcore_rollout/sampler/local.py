@@ -9,8 +9,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from inspect import isawaitable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rlcore.abilities import Described, KeepsGroups, LimitedEngine, RestartableEngine, SleepingEngine
 from rlcore.config.schema import Table
@@ -44,7 +43,7 @@ from rlcore_rollout.completions import Completions
 from rlcore_rollout.images import ImagePool
 from rlcore_rollout.loop import AgentLoop, Limits
 from rlcore_rollout.model_client import ChatClient, TokenClient
-from rlcore_rollout.sampler.engine_client import make_model_client, sampling_of
+from rlcore_rollout.sampler.engine_client import answer_of, make_model_client, sampling_of
 from rlcore_rollout.sampler.outcome import report_outcome, rollout_meter
 from rlcore_rollout.sampler.shared_sandbox import SharedSandbox
 from rlcore_rollout.threads import GrowingThreads
@@ -181,7 +180,7 @@ class LocalSampler:
 
     def update_weights(self, source: WeightSource) -> int:
         """Load the current weights of the policy into the engine, and return their version."""
-        version: int = self._loop.run(_answer(self._tokens.engine.load_weights, source))
+        version: int = self._loop.run(answer_of(self._tokens.engine.load_weights, source))
         return version
 
     def completions(self, prompt: Prompt, sampling: Sampling) -> Sequence[Completion]:
@@ -200,7 +199,7 @@ class LocalSampler:
             self._loop.run(self._sandbox.close())
         finally:
             try:
-                self._loop.run(_answer(self._engine.close))
+                self._loop.run(answer_of(self._engine.close))
             finally:
                 self._loop.close()
 
@@ -217,7 +216,7 @@ class LocalSampler:
         except CallFailed as failure:
             raise EngineError(str(failure)) from failure
         finally:
-            await _answer(self._engine.release, session)
+            await answer_of(self._engine.release, session)
         if flaw := client.flaw_in(completion, sampling):
             raise EngineError(f"{client.engine_name} returned {flaw}")
         return completion
@@ -359,9 +358,3 @@ def _refreshed(meter: Meter) -> Iterator[None]:
         yield
     finally:
         task.cancel()
-
-
-async def _answer(method: Callable[..., Any], *arguments: Any) -> Any:
-    """The result of a method of an engine, which may be a plain one."""
-    answer = method(*arguments)
-    return await answer if isawaitable(answer) else answer
