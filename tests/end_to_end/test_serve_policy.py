@@ -46,6 +46,7 @@ def test_policy_of_a_run_is_served(tmp_path: Path) -> None:
         for route, key, status in (("/v1/messages", "wrong", 401), ("/v1/reward", found[2], 400)):
             with pytest.raises(urllib.error.HTTPError) as refused:
                 ask(found[1], route, key, {"value": 1.0, "messages": QUESTION, "max_tokens": 8})
-            assert refused.value.code == status
+            with refused.value:  # holds the connection
+                assert refused.value.code == status
         server.send_signal(signal.SIGINT)
         assert server.wait(30) == 0
