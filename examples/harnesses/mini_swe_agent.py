@@ -1,6 +1,6 @@
 """A programmer with mini-swe-agent: it repairs a small repository with shell commands.
 
-The commands run with your rights, so use a container for a model that you do not trust.
+Its configuration confines it, because the policy writes the commands.
 """
 
 import subprocess

@@ -102,7 +102,9 @@ def rlcore(*arguments: str) -> str:
 def test_agent_solves_a_task_and_trains(
     case: Case, frameworks: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    config = ("-c", case.config, f"environment.python={frameworks}", "warmup.steps=0", PATIENT)
+    config = ["-c", case.config, f"environment.python={frameworks}", "warmup.steps=0", PATIENT]
+    if not case.warm:
+        config.append("environment.confined=true")  # these execute what the policy writes
     tasks = tmp_path / "tasks.jsonl"
     tasks.write_text(json.dumps(case.task) + "\n", encoding="utf-8")
     data = ("data.id=harness", f"data.train={tasks}", f"data.evaluation={tasks}")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
 import subprocess
 import sys
 import time
@@ -25,6 +26,7 @@ from rlcore_harness.config import HarnessConfig
 from rlcore_harness.environment import AgentHarness
 
 AGENTS = Path(__file__).parent / "agents.py"
+ESCAPES = Path(__file__).parent / "escapes.py"
 NUMBER = random.randrange(10_000)
 """Marks the processes of this test run."""
 TASK = Task(id="t", messages=(Message(role="user", content="Well?"),), fields={"number": NUMBER})
@@ -54,15 +56,17 @@ def command(**options: Any) -> HarnessConfig:
     return configured(command=[sys.executable, str(AGENTS), "{task}"], score="exit-status", **options)
 
 
-def play(config: HarnessConfig, policy: SilentPolicy | None = None, *, timeout_s: float = 60) -> Step:
+def play(
+    config: HarnessConfig, policy: SilentPolicy | None = None, *, task: Task = TASK, timeout_s: float = 60
+) -> Step:
     """One episode, as the agent loop runs it."""
 
     async def episode() -> Step:
-        context = EpisodeContext(TASK, timeout_s=timeout_s)
+        context = EpisodeContext(task, timeout_s=timeout_s)
         harness = AgentHarness(config)
         try:
             async with asyncio.timeout(context.remaining_s):
-                return await harness.run(TASK, policy=policy or Policy(), seed=1, context=context)
+                return await harness.run(task, policy=policy or Policy(), seed=1, context=context)
         finally:
             await harness.close()
             await context.aclose()
@@ -105,7 +109,7 @@ def test_failing_agent_is_a_failure_with_its_reason(agent: str, reason: str) -> 
             play(config)
 
 
-@pytest.mark.parametrize("agent", ["leaves_thread", "leaves_process"])
+@pytest.mark.parametrize("agent", ["leaves_thread", "leaves_process", "leaves_daemon"])
 def test_process_with_leftovers_is_not_used_again(agent: str, caplog: pytest.LogCaptureFixture) -> None:
     config = configured(agent)
     assert [play(config).reward for _ in range(2)] == [1, 1]
@@ -194,3 +198,43 @@ def test_return_is_what_the_agent_reported() -> None:
 
 def test_plugin_conforms() -> None:
     check_plugin("harness")
+
+
+def confined(agent: str) -> HarnessConfig:
+    return HarnessConfig(agent=f"{ESCAPES}:{agent}", confined=True)
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    path = tmp_path / "secret"
+    path.write_text("the answers")
+    return path
+
+
+def test_confined_agent_cannot_escape(secret: Path) -> None:
+    before = secret.stat()
+    with socket.create_server(("127.0.0.1", 0)) as other, socket.socket(socket.AF_UNIX) as unix:
+        unix.bind(str(secret.with_name("unix")))
+        unix.listen()
+        fields = {"secret": str(secret), "unix": unix.getsockname(), "port": other.getsockname()[1]}
+        assert play(confined("tries"), task=replace(TASK, fields=fields)).reward == 32
+        after = secret.stat()
+        assert (after.st_mode, after.st_mtime, after.st_size) == (before.st_mode, before.st_mtime, before.st_size)
+        assert sorted(path.name for path in secret.parent.iterdir()) == ["secret", "unix"]
+        done = ["read", "read by a program", "list", "write", "create", "connect", "connect to a unix socket", "bind"]
+        with pytest.raises(EnvironmentFailure) as failed:  # they work in an agent that is not confined
+            play(HarnessConfig(agent=f"{ESCAPES}:tries"), task=replace(TASK, fields={**fields, "only": done}))
+        assert all(repr(name) in str(failed.value) for name in done)
+
+
+def test_confined_agent_works_and_finds_nothing_of_earlier_episodes() -> None:
+    config = confined("works")
+    assert [play(config).reward for _ in range(2)] == [1, 1]
+
+
+def test_confined_agent_reads_what_is_named(secret: Path) -> None:
+    code = f"import agents; agents.ask('Well?'); open({str(secret)!r})"
+    program = [sys.executable, "-c", f"import sys; sys.path.append({str(AGENTS.parent)!r}); {code}"]
+    for readable, reward in ([str(AGENTS)], 0), ([str(AGENTS), str(secret.parent)], 1):
+        config = HarnessConfig(command=program, score="exit-status", confined=True, readable=readable)
+        assert play(config).reward == reward

@@ -14,6 +14,7 @@ from rlcore.checks import Finding, failure, failure_of
 from rlcore.errors import EnvironmentFailure, UserError, did_you_mean
 
 from rlcore_harness.config import HarnessConfig
+from rlcore_harness.inside.confined import unsupported
 from rlcore_harness.processes import processes_of
 from rlcore_harness.server import policy_server
 
@@ -25,6 +26,10 @@ def check(run: Any, environment: ResolvedEnvironment) -> Iterator[Finding]:
     """Look for the program of the agent, or import its function, in the process of the first episode."""
     config = environment.options
     assert isinstance(config, HarnessConfig)
+    if config.confined and (reason := unsupported()):
+        key = ".".join(environment.at("environment", "confined"))
+        yield failure(key, f"agents cannot be confined here: {reason}", "run it in a container, without confined")
+        return
     if config.command is not None:
         key, program = ".".join(environment.at("environment", "command")), config.command[0]
         if shutil.which(program) is None:

@@ -30,6 +30,11 @@ class HarnessConfig(Table):
     """Environment variables of the agent, besides those that are passed on."""
     servers: list[str] = []
     """Not supported: the agent asks the policy on this machine."""
+    confined: bool = False
+    """Run the agent, and all that it starts, so that it can write to one folder and connect to the policy only. For
+    agents that execute what the policy writes. Needs Linux 6.12; rewards over HTTP are refused."""
+    readable: list[str] = []
+    """Files and folders that a confined agent may read besides the system, its interpreter and its modules."""
     max_turns: Annotated[int, Field(ge=1, le=LARGEST)] = 16
     """Maximum number of answers of the policy in an episode. Further requests are refused, and the episode ends."""
     sampling: Literal["request", "run"] = "request"
@@ -56,6 +61,8 @@ class HarnessConfig(Table):
             raise ValueError("command needs a program, found an empty list")
         if self.command is not None and self.python is not None:
             raise ValueError("python is for agent: name the interpreter in command")
+        if self.readable and not self.confined:
+            raise ValueError("readable is for confined = true: other agents read all files of the user")
         if self.command is None and self.score == "exit-status":
             raise ValueError("score = exit-status is for command: a function returns its reward")
         return self

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import signal
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from rlcore.episodes.context import EpisodeContext
@@ -25,7 +23,6 @@ SETTLING_S = 1.0
 """Time for the server to notice that the agent has received the last answer."""
 LATE_S = 10.0
 """Time in which the agent loop ends an episode at its deadline, before the process counts as hanging."""
-TASK_FILE = "task.json"
 
 
 class AgentHarness:
@@ -40,7 +37,7 @@ class AgentHarness:
     async def run(self, task: Task, *, policy: EpisodePolicy, seed: int, context: EpisodeContext) -> Step:
         """Run the agent. Raises `EnvironmentFailure` if it raises an exception, or its process fails."""
         policy.max_turns = self._config.max_turns
-        asked = policy if self._config.sampling == "request" else SampledAsTheRun(policy)
+        asked = AskedPolicy(policy, self._config)
         given = {
             "id": task.id,
             "messages": to_wire(task.messages, {media_hash(image): image for image in task.images}),
@@ -53,9 +50,9 @@ class AgentHarness:
             with policy_server().session(asked, loop=asyncio.get_running_loop(), key=process.key) as session:
                 place = Place(session.base_url, session.root_url, process.key, seed)
                 if self._config.command is not None:
-                    return await self._command(self._config.command, process, place, given, context)
+                    return await self._command(self._config.command[0], process, place, given, context)
                 outcome = await run_in_thread(
-                    process.solve, place, given, folder=context.scratch, timeout_s=context.remaining_s + LATE_S
+                    process.solve, place, given, scratch=context.scratch, timeout_s=context.remaining_s + LATE_S
                 )
                 left = outcome.left
                 try:
@@ -77,40 +74,32 @@ class AgentHarness:
                 process.kill()
 
     async def _command(
-        self, command: list[str], process: AgentProcess, place: Place, given: Mapping[str, Any], context: EpisodeContext
+        self, program: str, process: AgentProcess, place: Place, given: Mapping[str, Any], context: EpisodeContext
     ) -> Step:
-        file = context.scratch / TASK_FILE
-        file.write_text(json.dumps(given), encoding="utf-8")
-        status, printed = await run_in_thread(
-            process.run,
-            [_absolute(word.replace("{task}", str(file))) for word in command],
-            place,
-            variables={"RLCORE_TASK": str(file), "RLCORE_SEED": str(place.seed)},
-            folder=context.scratch,
-            timeout_s=context.remaining_s + LATE_S,
-        )
+        timeout_s = context.remaining_s + LATE_S
+        status, printed = await run_in_thread(process.run, place, given, scratch=context.scratch, timeout_s=timeout_s)
         scored = self._config.score == "exit-status"
         if status == 0 or (scored and status == 1):
             return Step(terminated=True, reward=1.0 - status if scored else None)
         names = {number.value: number.name for number in signal.Signals}
         end = f"ended with exit status {status}" if status > 0 else f"was ended by {names.get(-status, -status)}"
-        raise EnvironmentFailure(f"the command {command[0]!r} {end}{printed}")
+        raise EnvironmentFailure(f"the command {program!r} {end}{printed}")
 
     async def close(self) -> None:
         """Nothing is left to free: `run` has ended the process, or put it back."""
 
 
-class SampledAsTheRun:
-    """A policy that ignores the sampling parameters of requests, except for those that end an answer.
+class AskedPolicy:
+    """The policy as the configuration lets an agent ask and reward it.
 
     Args:
         policy: that of the episode
+        config: with ``sampling = "run"``, parameters of requests are ignored, except for those that end an answer
     """
 
-    def __init__(self, policy: EpisodePolicy) -> None:
-        self._policy = policy
-        self.max_turns = policy.max_turns
-        self.withdraw, self.reward = policy.withdraw, policy.reward
+    def __init__(self, policy: EpisodePolicy, config: HarnessConfig) -> None:
+        self._policy, self._config = policy, config
+        self.max_turns, self.withdraw = policy.max_turns, policy.withdraw
 
     @property
     def turns(self) -> int:
@@ -126,10 +115,16 @@ class SampledAsTheRun:
         sampling: Mapping[str, Any] = FrozenDict(),
     ) -> Response:
         """As `EpisodePolicy.respond`."""
-        kept = {name: sampling[name] for name in ("max_new_tokens", "stop") if name in sampling}
-        return await self._policy.respond(messages, tools=tools, images=images, sampling=kept)
+        if self._config.sampling == "run":
+            sampling = {name: sampling[name] for name in ("max_new_tokens", "stop") if name in sampling}
+        return await self._policy.respond(messages, tools=tools, images=images, sampling=sampling)
 
+    def reward(self, value: float, *, turn: int | None = None) -> None:
+        """As `EpisodePolicy.reward`. Raises `ValueError` for a confined agent."""
+        if self._config.confined:  # code that the policy writes knows the key
+            raise ValueError("a confined agent returns its reward, or its exit status is the reward")
+        self._policy.reward(value, turn=turn)
 
-def _absolute(word: str) -> str:
-    """A word of a command, with the absolute path of a file: the command runs in another folder."""
-    return str(Path(word).absolute()) if Path(word).is_file() else word
+    def role(self, name: str) -> AskedPolicy:
+        """As `EpisodePolicy.role`."""
+        return AskedPolicy(self._policy.role(name), self._config)

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
+import shutil
 import sys
+import tempfile
 import threading
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from rlcore.errors import EnvironmentFailure
 from rlcore.redaction import redact
 from rlcore.transport.hosting import lent_packages
 from rlcore.transport.interpreter import Interpreter
-from rlcore.transport.process import ChildProcess
+from rlcore.transport.process import CHILD, ChildProcess
 from rlcore.transport.remote import absolute, raised
 
 from rlcore_harness.config import HarnessConfig
 from rlcore_harness.inside.given import Place
 
 INSIDE = "rlcore_harness.inside.episode"
+CONFINE = "rlcore_harness.inside.confined:confine"
+CONFINE_S = 30.0
 KEY_BYTES = 32
+TASK_FILE = "task.json"
 LONGEST_S = 1e6
 """Limit in seconds of an episode without a limit."""
 LONGEST_TEXT = 4000
@@ -57,10 +64,12 @@ class AgentProcess:
 
     def __init__(self, config: HarnessConfig) -> None:
         self.key = secrets.token_urlsafe(KEY_BYTES)
-        self._agent, self._python, self._variables = config.agent, config.python or sys.executable, config.variables
+        self._config, self._agent, self._python = config, config.agent, config.python or sys.executable
         self._named = config.agent or " ".join(config.command or ())
         self._interpreter: AgentInterpreter | None = None
         self._killed = False
+        self._home: Path | None = None
+        """The only folder in which a confined process can write."""
 
     @property
     def usable(self) -> bool:
@@ -70,6 +79,10 @@ class AgentProcess:
     def start(self, base_url: str, root_url: str) -> AgentInterpreter:
         """The running interpreter. Raises `EnvironmentFailure` or `UserError` if it cannot be started."""
         if self._interpreter is None:
+            variables = self._config.variables
+            if self._config.confined:
+                self._home = Path(tempfile.mkdtemp(prefix="rlcore-agent-"))
+                variables = {**dict.fromkeys(("HOME", "TMPDIR", "XDG_CACHE_HOME"), str(self._home)), **variables}
             self._interpreter = AgentInterpreter(
                 self._python,
                 variables={
@@ -79,24 +92,55 @@ class AgentProcess:
                     "ANTHROPIC_API_KEY": self.key,
                     # The OpenAI Agents SDK would send a record of each episode to OpenAI, with this key.
                     "OPENAI_AGENTS_DISABLE_TRACING": "1",
-                    **self._variables,
+                    **variables,
                 },
                 paths=[os.getcwd()],
                 packages=lent_packages(f"{INSIDE}:solve"),
             )
+            if self._home is not None:
+                self._confine(self._interpreter, self._home, root_url)
         if self._killed:  # while it started
             self.kill()
         return self._interpreter
+
+    def _confine(self, interpreter: AgentInterpreter, home: Path, root_url: str) -> None:
+        own = [str(Path(__file__).parent / "inside"), str(CHILD.parent)]
+        words = [word for word in self._config.command or () if os.path.isfile(word)]
+        file = Path(str(self._agent).rpartition(":")[0])
+        interpreter.call(
+            CONFINE,
+            timeout_s=CONFINE_S,
+            folder=str(home),
+            port=urlsplit(root_url).port,
+            readable=[os.path.abspath(path) for path in (*own, *words, *self._config.readable)],
+            modules=[str(file.parent.absolute())] if file.suffix == ".py" else [],
+        )
+
+    def _folder(self, scratch: Path) -> str:
+        """The working directory of an episode: ``scratch``, or a new folder of a confined process."""
+        if self._home is None:
+            return str(scratch)
+        for path in self._home.iterdir():
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        return tempfile.mkdtemp(prefix="episode-", dir=self._home)
 
     def load(self, base_url: str, root_url: str, *, timeout_s: float) -> None:
         """Import the agent. Raises as `Interpreter.describe`."""
         self.start(base_url, root_url).describe(str(self._agent), (), timeout_s=timeout_s)
 
-    def solve(self, place: Place, task: Mapping[str, Any], *, folder: Path, timeout_s: float) -> Outcome:
-        """Run the agent's function. Raises `EnvironmentFailure` if its process failed."""
+    def solve(self, place: Place, task: Mapping[str, Any], *, scratch: Path, timeout_s: float) -> Outcome:
+        """Run the agent's function. Raises `EnvironmentFailure` if its process failed.
+
+        Args:
+            place: where the policy answers
+            task: arguments of `inside.given.Task`
+            scratch: the working directory, unless the process is confined to its own
+            timeout_s: time limit in seconds
+        """
+        self.start(place.base_url, place.root_url)
         target = absolute(str(self._agent))
-        arguments = {"target": target, "task": dict(task), "place": place._asdict(), "folder": str(folder)}
-        answer, printed = self._call("solve", place, arguments, timeout_s)
+        arguments = {"target": target, "task": dict(task), "place": place._asdict(), "folder": self._folder(scratch)}
+        answer, printed = self._call("solve", arguments, timeout_s)
         if not isinstance(answer, dict) or answer.keys() != {"reward", "error", "left"}:
             raise EnvironmentFailure(f"{self._agent}: the process sent something else than the end of an episode")
         reward, error, left = answer["reward"], answer["error"], str(answer["left"])[:LONGEST_TEXT]
@@ -106,12 +150,18 @@ class AgentProcess:
             return Outcome(error=EnvironmentFailure(f"{failure}{printed}"), left=left)
         return Outcome(reward if isinstance(reward, float) else None, left=left)
 
-    def run(
-        self, command: list[str], place: Place, *, variables: Mapping[str, str], folder: Path, timeout_s: float
-    ) -> tuple[int, str]:
-        """Run a program within the group of this process. Returns its exit status, and what it printed last."""
-        arguments = {"command": command, "variables": dict(variables), "folder": str(folder)}
-        status, printed = self._call("command", place, arguments, timeout_s)
+    def run(self, place: Place, task: Mapping[str, Any], *, scratch: Path, timeout_s: float) -> tuple[int, str]:
+        """Run the command within the group of this process, as `solve`.
+
+        Returns: its exit status, and what it printed last.
+        """
+        self.start(place.base_url, place.root_url)
+        folder = self._folder(scratch)
+        file = os.path.join(folder, TASK_FILE)
+        Path(file).write_text(json.dumps(task), encoding="utf-8")
+        words = [_absolute(word.replace("{task}", file)) for word in self._config.command or ()]
+        variables = {"RLCORE_TASK": file, "RLCORE_SEED": str(place.seed)}
+        status, printed = self._call("command", {"command": words, "variables": variables, "folder": folder}, timeout_s)
         return int(status), printed
 
     def kill(self) -> None:
@@ -119,16 +169,18 @@ class AgentProcess:
         self._killed = True
         if self._interpreter is not None:
             self._interpreter.kill()
+        if self._home is not None:
+            shutil.rmtree(self._home, ignore_errors=True)
 
-    def _call(self, name: str, place: Place, arguments: Mapping[str, Any], timeout_s: float) -> tuple[Any, str]:
+    def _call(self, name: str, arguments: Mapping[str, Any], timeout_s: float) -> tuple[Any, str]:
         """The answer of a function of `INSIDE`, and what the process printed last, for messages."""
-        other = self.start(place.base_url, place.root_url)
-        other.output.forget_printed()
+        assert self._interpreter is not None
+        self._interpreter.output.forget_printed()
         try:
-            answer = other.call(f"{INSIDE}:{name}", timeout_s=min(timeout_s, LONGEST_S), **arguments)
+            answer = self._interpreter.call(f"{INSIDE}:{name}", timeout_s=min(timeout_s, LONGEST_S), **arguments)
         except EnvironmentFailure as error:
             raise EnvironmentFailure(str(error).replace(f"{INSIDE}:{name}", self._named)) from None
-        printed = other.output.printed()
+        printed = self._interpreter.output.printed()
         return answer, redact(f"; it printed last: {printed}") if printed else ""
 
 
@@ -178,3 +230,8 @@ def processes_of(config: HarnessConfig) -> AgentProcesses:
 def _end(number: int) -> None:
     # Without the lock: the garbage collector may call this in a thread that holds it.
     _all.pop(number).close()
+
+
+def _absolute(word: str) -> str:
+    """A word of a command, with the absolute path of a file: the command runs in another folder."""
+    return str(Path(word).absolute()) if Path(word).is_file() else word

@@ -188,6 +188,9 @@ class ChildProcess(Channel):
 def _end(process: subprocess.Popen[bytes], descriptors: contextlib.ExitStack, owner: int) -> None:
     """Kill the process group, wait for the process, and close the descriptors. In a fork, only close them."""
     if os.getpid() == owner:
+        for left in _outside_group(process.pid):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(left, signal.SIGKILL)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -195,6 +198,21 @@ def _end(process: subprocess.Popen[bytes], descriptors: contextlib.ExitStack, ow
     else:
         process.returncode = 0  # the fork's copy must not warn that it still runs
     descriptors.close()
+
+
+def _outside_group(process: int) -> set[int]:
+    """The descendants of a process that have left its group, on Linux. They are stopped, so that they start no more."""
+    found: set[int] = set()
+    parents = [process]
+    while parents:
+        parent = parents.pop()
+        with contextlib.suppress(OSError, ValueError):
+            os.kill(parent, signal.SIGSTOP)
+            for file in Path(f"/proc/{parent}/task").glob("*/children"):
+                children = {int(text) for text in file.read_text().split()} - found
+                found |= children
+                parents += children
+    return found
 
 
 def found_interpreter(python: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures.thread
+import ctypes
 import importlib
 import inspect
 import math
@@ -20,6 +21,8 @@ TRANSPORT = "_rlcore_transport"
 """The package of the program that serves the parent, which has imported it."""
 ENDING_S = 0.5
 """Time for the threads of an episode to end."""
+ADOPT_ORPHANS = 36
+"""``PR_SET_CHILD_SUBREAPER``."""
 LOOK_S = 0.02
 """Time between looks whether a thread has ended."""
 IDLE = getattr(getattr(concurrent.futures.thread, "_worker", None), "__code__", None)
@@ -43,6 +46,7 @@ def solve(target: str, task: dict[str, Any], place: dict[str, Any], folder: str)
     load_target = importlib.import_module(TRANSPORT + ".targets").load_target
     described = importlib.import_module(TRANSPORT + ".failures").described
     process, threads = os.getpid(), set(threading.enumerate())
+    _adopt()
     os.chdir(folder)
     reward, error = None, None
     try:
@@ -57,8 +61,15 @@ def solve(target: str, task: dict[str, Any], place: dict[str, Any], folder: str)
 
 def command(command: list[str], variables: dict[str, str], folder: str) -> int:
     """Run a program in a folder, and return its exit status, which is negative after a signal."""
+    _adopt()
     environment = dict(os.environ, **variables)
     return subprocess.run(command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, check=False).returncode
+
+
+def _adopt() -> None:
+    """Become the parent of processes whose parents end, so that `_left` sees them, and the program can kill them."""
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(ADOPT_ORPHANS, ctypes.c_ulong(1), *[ctypes.c_ulong(0)] * 3)
 
 
 def _called(function: Any, task: Task, policy: Policy) -> Any:
