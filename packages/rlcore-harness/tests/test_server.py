@@ -113,6 +113,7 @@ def test_responses(served: Any) -> None:
     ]
     assert [event["sequence_number"] for event in events] == list(range(9))
     assert events[-1]["response"]["incomplete_details"] == {"reason": "max_output_tokens"}
+    assert [item["status"] for item in events[-1]["response"]["output"]] == ["incomplete"]
 
 
 def test_messages_of_anthropic(served: Any) -> None:

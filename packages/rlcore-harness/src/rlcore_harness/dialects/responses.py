@@ -62,11 +62,13 @@ def answer(request: Request, responses: Sequence[Response]) -> dict[str, Any]:
     """The body of the answer."""
     completion = responses[0].completion
     whole, prompt, written_tokens = completion.finish_reason != "length", *usage(responses)
+    status, output = "completed" if whole else "incomplete", _output(request, completion.message)
+    output[-1]["status"] = status
     return {
         **_head(request),
-        "status": "completed" if whole else "incomplete",
+        "status": status,
         "incomplete_details": None if whole else {"reason": "max_output_tokens"},
-        "output": _output(request, completion.message),
+        "output": output,
         "usage": {
             "input_tokens": prompt,
             "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
