@@ -22,6 +22,8 @@ def main() -> None:
     save_file(inputs, INPUTS)
     for peer in peers.PEERS:
         peers.run(peer, "parity_outputs.py", str(INPUTS), str(GOLDEN / f"{peer}.safetensors"))
+    peers.run("trl", "distillation_outputs.py", str(GOLDEN / "distillation.safetensors"))
+    peers.run("trl", "preference_outputs.py", str(GOLDEN / "preferences.safetensors"))
     outputs = {peer: golden_outputs(peer) for peer in peers.PEERS}
     divergences = {
         line.name: difference(line, inputs, outputs[line.peer])._asdict() for line in LINES if line.divergence

@@ -51,7 +51,10 @@ def mask_of(generator: torch.Generator, *, empty_row: bool) -> Tensor:
 
 
 def make(case: Case) -> dict[str, Tensor]:
-    """The tensors of one case by name. Rewards are on generated tokens, labels are int64, the rest is float64."""
+    """The tensors of one case by name. Rewards are on generated tokens, labels are int64, the rest is float64.
+
+    ``square-sums`` are the sums of squared probabilities over the vocabulary.
+    """
     generator = torch.Generator().manual_seed(case.seed)
 
     def normal(scale: float, *shape: int) -> Tensor:
@@ -80,6 +83,10 @@ def make(case: Case) -> dict[str, Tensor]:
         "new-values": normal(1.0, *shape),
         "returns": normal(1.0, *shape),
     }
+    squares_BT = torch.rand(*shape, generator=generator, dtype=torch.float64)
+    tensors["square-sums"] = old_BT.mul(2).exp() + squares_BT * (1 - old_BT.exp()).square()
+    tensors["several-rewards"] = torch.rand(TRAJECTORIES, 2, generator=generator, dtype=torch.float64)
+    tensors["several-rewards"][: TRAJECTORIES // 2, 0] = 0.5  # a group with equal values of a reward
     if case.unscored_by_engine:
         tensors["engine-logprobs"][1, 0] = tensors["engine-logprobs"][-1, 5] = float("nan")
     return tensors

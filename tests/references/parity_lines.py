@@ -21,13 +21,17 @@ DIVERGENCES = {
     "gspo-tokens": "verl's gspo is our gspo-token, which differs where the tokens of a row have different advantages",
     "geo-mean-rows": "verl counts trajectories without a trained token in the mean of geo_mean, ours does not",
     "geo-mean-weights": "verl multiplies geo_mean by the geometric mean of the rollout weights, ours by their mean",
+    "gdpo-tokens": "verl whitens gdpo over tokens, the paper, TRL and ours over trajectories",
+    "otb-columns": "verl's optimal_token_baseline compares columns, its tir_ variant and ours generated tokens",
     "micro-batches": "verl without global_batch_info averages means of micro-batches; ours weighs by the whole batch",
 }
 """Intended differences between the peers or from rlcore, with the option that controls each."""
 
 NOT_FLOAT64 = {
+    "trl/advantage": "TRL corrects standard deviations in float32",
     "trl/correction": "TRL holds the engine's log-probabilities in float32",
     "trl/loss/clip": "the lines with an engine's gap are float32 for the same reason",
+    "trl/loss/vespo": "the lines with an engine's gap are float32 for the same reason",
     "trl/loss/sapo": "TRL holds the steepness in float32",
     "verl/advantage": "verl adds 1e-8 to the count when it takes a masked mean",
 }
@@ -99,6 +103,37 @@ def _verl_advantages() -> list[Line]:
         for std in (True, False)
         for case in ("holes", "empty-row", "large")
     ]
+    lines += [
+        Line(
+            peer="verl",
+            kind="advantage",
+            function="optimal_token_baseline",
+            case=case,
+            theirs={"estimator": "tir_optimal_token_baseline", "groups": "unequal-groups"},
+            ours={"groups": "unequal-groups"},
+        )
+        for case in ("holes", "empty-row", "large")
+    ]
+    lines += [
+        Line(
+            peer="verl",
+            kind="advantage",
+            function="optimal_token_baseline",
+            case="holes",
+            theirs={"estimator": "optimal_token_baseline", "groups": "unequal-groups"},
+            ours={"groups": "unequal-groups"},
+            divergence="otb-columns",
+        ),
+        Line(
+            peer="verl",
+            kind="advantage",
+            function="gdpo",
+            case="holes",
+            theirs={"estimator": "gdpo", "groups": "equal-groups"},
+            ours={"groups": "equal-groups"},
+            divergence="gdpo-tokens",
+        ),
+    ]
     return lines
 
 
@@ -111,6 +146,8 @@ def _verl_losses() -> list[Line]:
     def clips(theirs: dict[str, Any]) -> dict[str, Any]:
         return {"clip_low": theirs["clip_ratio_low"], "clip_high": theirs["clip_ratio_high"]}
 
+    narrow = {"clip_cov_lb": 0.05, "clip_cov_ub": 1.5}
+    of_narrow = {"covariance_low": 0.05, "covariance_high": 1.5}
     no_cap = {"clip_ratio_c": 1e9}
     cases = ("holes", "empty-row", "large")
     variants: list[tuple[str, str, dict[str, Any], dict[str, Any], str, tuple[str, ...]]] = [
@@ -139,6 +176,38 @@ def _verl_losses() -> list[Line]:
         for aggregation in AGGREGATIONS
         for case in in_cases
         for advantages in (("advantages",) if function == "gspo" else ("advantages", "token-advantages"))
+    ]
+    selecting: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
+        *(
+            (f"dppo_{kind}", bounds | {"clip_ratio_c": limit}, clips(bounds) | ratio, label)
+            for kind, low, high in (("tv", 0.15, 0.15), ("kl", 0.05, 0.05))
+            for bounds in ({"clip_ratio_low": low, "clip_ratio_high": high},)
+            for limit, ratio, label in ((20.0, {}, "published"), (1.1, {"largest_ratio": 1.1}, "truncated"))
+        ),
+        *(
+            (name, theirs | chosen, ours | {"share": share}, f"{label},{share}")
+            for name, theirs, ours, label in (
+                ("clip_cov", symmetric | narrow, clips(symmetric) | of_narrow, "narrow"),
+                ("clip_cov", wide | narrow, clips(wide) | of_narrow, "clipped"),
+                ("kl_cov", {"ppo_kl_coef": 0.7}, {"kl_coefficient": 0.7}, "0.7"),
+            )
+            for share in (2e-4, 0.2)
+            for chosen in ({f"{name}_ratio": share},)
+        ),
+    ]
+    lines += [  # losses that leave out tokens or select them; the aggregation is that of the other losses
+        Line(
+            peer="verl",
+            kind="loss",
+            function=function,
+            case=case,
+            theirs={"loss": function, "loss_agg_mode": "token-mean", "advantages": advantages, **theirs},
+            ours={"aggregation": "token-mean", "advantages": advantages, **ours},
+            label=f"{label},{advantages}",
+        )
+        for function, theirs, ours, label in selecting
+        for case in cases
+        for advantages in ("advantages", "token-advantages")
     ]
     lines += [
         Line(  # SAPO in verl supports one aggregation
@@ -280,7 +349,14 @@ def _verl_rest() -> list[Line]:
             ours={},
             label=theirs,
         )
-        for theirs, ours in (("kl", "k1"), ("abs", "abs"), ("mse", "mse"), ("low_var_kl", "k3"))
+        for theirs, ours in (
+            ("kl", "k1"),
+            ("abs", "abs"),
+            ("mse", "mse"),
+            ("low_var_kl", "k3"),
+            ("k1+", "k1+"),
+            ("low_var_kl+", "k3+"),
+        )
         for case in cases
     ]
     lines += [
@@ -370,6 +446,21 @@ def _trl() -> list[Line]:
         for function, theirs, ours, aggregation, label in (
             ("cispo", {"loss_type": "cispo", "epsilon_high": 5.0}, {}, "token-mean", "upper-5"),
             ("sapo", {"loss_type": "sapo"}, {}, "seq-mean-token-mean", "published"),
+            ("vespo", {"loss_type": "vespo"}, {}, "token-mean", "published"),
+            (
+                "vespo",
+                {"loss_type": "vespo", "vespo_k_pos": 1.5, "vespo_lambda_neg": 0.5},
+                {"positive_power": 1.5, "negative_decay": 0.5},
+                "token-mean",
+                "flat",
+            ),
+            (
+                "luspo",
+                {"loss_type": "luspo", "importance_sampling_level": "sequence", "epsilon": 0.05, "epsilon_high": 0.08},
+                {"clip_low": 0.05, "clip_high": 0.08},
+                "seq-mean-token-sum",
+                "wide",
+            ),
             (
                 "gspo",
                 {"loss_type": "grpo", "importance_sampling_level": "sequence", "epsilon": 3e-4, "epsilon_high": 4e-4},
@@ -405,6 +496,28 @@ def _trl() -> list[Line]:
         for mode, low in (("truncate", None), ("mask", 0.5))
         for case in ("holes", "empty-row", "engine-nan")
     ]
+    lines += [
+        line(
+            "vespo",
+            case,
+            {"loss_type": "vespo", "vllm_importance_sampling_mode": f"token_{mode}", "low": low, "high": 2.0},
+            {"aggregation": "token-mean", "correction": (mode, "token", low, 2.0)},
+            f"vllm_importance_sampling_mode=token_{mode}",
+        )
+        for mode, low in (("truncate", None), ("mask", 0.5))
+        for case in ("holes", "empty-row", "engine-nan")
+    ]
+    lines += [  # bad sequences from which the policy has moved away
+        line(
+            "clip",
+            case,
+            {"loss_type": "dapo", "off_policy_mask_threshold": threshold},
+            {"aggregation": "token-mean", "off_policy_threshold": threshold},
+            f"off_policy_mask_threshold={threshold}",
+        )
+        for threshold in (0.02, 0.5)
+        for case in ("holes", "empty-row", "large", "engine-nan")
+    ]
     lines += [  # gradient accumulation: two micro-batches, one optimiser step
         line(
             "clip",
@@ -434,6 +547,21 @@ def _trl() -> list[Line]:
         Line(peer="trl", kind="advantage", function=function, case=case, theirs=theirs, ours=groups | ours, label=label)
         for function, theirs, ours, label in (
             ("grpo", {"trainer": "grpo", "scale_rewards": "group"}, {"epsilon": 1e-4}, "scale_rewards=group"),
+            (
+                "grpo",
+                {"trainer": "grpo", "scale_rewards": "batch"},
+                {"epsilon": 1e-4, "normalise_by_std": "batch"},
+                "scale_rewards=batch",
+            ),
+            *(
+                (
+                    "gdpo",
+                    {"trainer": "grpo", "multi_objective_aggregation": "normalize_then_sum", "reward_weights": weights},
+                    {"epsilon": 1e-4, "weights": tuple(weights)},
+                    f"reward_weights={weights}",
+                )
+                for weights in ([1.0, 1.0], [1.0, -0.3])
+            ),
             ("grpo", {"trainer": "grpo", "scale_rewards": "none"}, {"normalise_by_std": False}, "scale_rewards=none"),
             ("dr_grpo", {"trainer": "grpo", "scale_rewards": "none"}, {}, "scale_rewards=none"),
             ("rloo", {"trainer": "rloo"}, {}, ""),

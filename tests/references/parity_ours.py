@@ -20,6 +20,7 @@ from rlcore_trainer.algorithms.advantages.scan import lambda_returns
 from rlcore_trainer.algorithms.losses.aggregation import token_weights
 from rlcore_trainer.algorithms.losses.divergence import kl as kl_divergence
 from rlcore_trainer.algorithms.losses.divergence import next_coefficient
+from rlcore_trainer.algorithms.losses.off_policy_mask import off_policy_mask
 from rlcore_trainer.algorithms.losses.rollout_importance_sampling import rollout_importance_sampling
 from rlcore_trainer.algorithms.losses.values import value_loss
 from safetensors import safe_open
@@ -50,7 +51,7 @@ def _algorithm(part: str, name: str) -> Callable[..., Any]:
 
 
 def _advantage(line: Line, case: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    settings = dict(line.ours)
+    settings, mask_NT = dict(line.ours), case["mask"]
     data = {
         "rewards_N": case["rewards"],
         "groups_N": case[settings.pop("groups", "equal-groups")],
@@ -59,6 +60,11 @@ def _advantage(line: Line, case: Mapping[str, Tensor]) -> dict[str, Tensor]:
         "rewards_NT": case["token-rewards"],
         "mask_NT": case["mask"],
         "values_NT": case["values"],
+        "reward_values_NR": case["several-rewards"],
+        "reward_weights_NR": torch.tensor(settings.pop("weights", (1.0, 1.0)), dtype=torch.float64).expand(
+            len(mask_NT), 2
+        ),
+        "gradient_norms_NT": 1 - 2 * case["old-logprobs"].exp() + case["square-sums"],
     }
     function = _algorithm("advantages", line.function)
     wanted = inspect.signature(function).parameters
@@ -86,9 +92,12 @@ def _loss(line: Line, case: Mapping[str, Tensor]) -> dict[str, Tensor]:
     if advantages_BT.dim() == 1:
         advantages_BT = advantages_BT[:, None].expand(mask_BT.shape)
     kl, correction = settings.pop("kl", None), settings.pop("correction", None)
+    threshold = settings.pop("off_policy_threshold", None)
     logprobs_BT = case["logprobs"].clone().requires_grad_()
     function = _algorithm("losses", line.function)
+    wanted = inspect.signature(function).parameters
     total = torch.zeros((), dtype=torch.float64)
+    torch.manual_seed(0)  # clip-cov selects tokens at random
     for rows in torch.arange(len(mask_BT)).chunk(settings.pop("micro_batches", 1)):
         trained = mask_BT[rows]
         logprobs_M, weights_M = logprobs_BT[rows][trained], weights_BT[rows][trained]
@@ -103,10 +112,14 @@ def _loss(line: Line, case: Mapping[str, Tensor]) -> dict[str, Tensor]:
             )
         else:
             factors_M = torch.ones_like(weights_M)
-        data = {"sequence_M": sequence_M} if "sequence_M" in inspect.signature(function).parameters else {}
-        loss, _ = function(
-            logprobs_M, old_logprobs_M, advantages_BT[rows][trained], weights_M * factors_M, **data, **settings
-        )
+        advantages_M = advantages_BT[rows][trained]
+        given_M = weights_M if "factors_M" in wanted else weights_M * factors_M
+        if threshold is not None:
+            engine_M = case["engine-logprobs"][rows][trained]
+            given_M = given_M * off_policy_mask(logprobs_M, engine_M, advantages_M, sequence_M, threshold=threshold)
+        known = {"sequence_M": sequence_M, "factors_M": factors_M}
+        data = {name: known[name] for name in known if name in wanted}
+        loss, _ = function(logprobs_M, old_logprobs_M, advantages_M, given_M, **data, **settings)
         total = total + loss
         if kl is not None:
             coefficient, weighted, clamp = kl

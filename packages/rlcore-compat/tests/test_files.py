@@ -83,6 +83,8 @@ def test_micro_batches_become_tasks_and_updates(settings: str, tasks: int, updat
         ("importance_sampling_level: sequence\ndelta: 2.0", "whole sequence"),
         ("importance_sampling_level: sentence", "sequence (GSPO)"),
         ("importance_sampling_level: sequence\nloss_type: cispo", "cispo"),
+        ("importance_sampling_level: token\nloss_type: luspo", "give sequence"),
+        ("multi_objective_aggregation: normalize_then_sum", "algorithm.advantage=gdpo"),
         ("report_to: all", "tensorboard"),
         ("save_strategy: best", "no, steps or epoch"),
         ("loss_type: [grpo]", "grpo, bnpo"),
@@ -151,6 +153,12 @@ def test_epochs_fractions_and_optimiser_steps_become_rollouts(tmp_path: Path) ->
         ("epsilon: 3e-4\nepsilon_high: 4e-4", {"loss.clip_low": 3e-4, "loss.clip_high": 4e-4}),
         ("beta: 0.05", {"kl.coefficient": 0.05, "kl.estimator": "k3"}),
         ("beta: 0.0", {"kl.coefficient": 0.0}),
+        ("loss_type: luspo\nimportance_sampling_level: sequence", {"loss": "luspo"}),
+        (
+            "loss_type: vespo\nvespo_k_pos: 1.5\nepsilon: 0.2\noff_policy_mask_threshold: 0.5",
+            {"loss.id": "vespo", "loss.positive_power": 1.5, "off_policy_threshold": 0.5},
+        ),
+        ("scale_rewards: batch", {"advantage.id": "grpo", "advantage.normalise_by_std": "batch"}),
         ("scale_rewards: none", {"advantage.id": "grpo", "advantage.normalise_by_std": False}),
     ],
 )

@@ -131,7 +131,13 @@ def test_rlcore_critic_keys_are_not_claimed() -> None:
 
 @pytest.mark.parametrize(
     ("estimator", "ours"),
-    [("reinforce_plus_plus_baseline", "reinforce-plus-plus-baseline"), ("grpo_passk", "pass-at-k"), ("opo", "opo")],
+    [
+        ("reinforce_plus_plus_baseline", "reinforce-plus-plus-baseline"),
+        ("grpo_passk", "pass-at-k"),
+        ("opo", "opo"),
+        ("gdpo", "gdpo"),
+        ("tir_optimal_token_baseline", "optimal-token-baseline"),
+    ],
 )
 def test_estimator_names_are_translated(estimator: str, ours: str) -> None:
     assert tree(f"algorithm.adv_estimator={estimator}") == {"algorithm": {"advantage": ours}}
@@ -187,6 +193,8 @@ def test_loss_clip_and_filter_keys_are_translated() -> None:
         ("geo_mean", "geo-mean", True, False),
         ("gpg", "gpg", False, True),
         ("sapo", "sapo", False, False),
+        ("dppo_tv", "dppo-tv", True, True),
+        ("kl_cov", "kl-cov", False, True),
         ("own.py:loss", "own.py:loss", True, True),
     ],
 )
@@ -204,6 +212,26 @@ def test_loss_of_verl_sets_the_same_loss_with_the_keys_it_reads(
     assert tree(*(f"{ACTOR}.{setting}" for setting in settings)) == {
         "algorithm": {**expected, **({"aggregation": "token-mean"} if aggregated else {})}
     }
+
+
+@pytest.mark.parametrize(
+    ("settings", "keys"),
+    [
+        (("loss_mode=clip_cov", "clip_cov_ratio=0.01", "clip_cov_lb=0.5"), {"share": 0.01, "covariance_low": 0.5}),
+        (("loss_mode=kl_cov", "kl_cov_ratio=0.01", "ppo_kl_coef=0.2"), {"share": 0.01, "kl_coefficient": 0.2}),
+        (("loss_mode=vanilla", "kl_cov_ratio=0.01"), {}),
+    ],
+)
+def test_keys_of_a_policy_loss_are_those_of_ours(settings: tuple[str, ...], keys: dict[str, float]) -> None:
+    name = {"vanilla": "clip"}.get(mode := settings[0].partition("=")[2], mode.replace("_", "-"))
+    found = tree(*(f"{ACTOR}.policy_loss.{setting}" for setting in settings))
+    assert found == {"algorithm": {"loss": {"id": name, **keys} if keys else name}}
+
+
+def test_largest_ratio_is_that_of_the_loss() -> None:
+    dppo = (f"{ACTOR}.clip_ratio_c=10", f"{ACTOR}.policy_loss.loss_mode=dppo_kl")
+    assert tree(*dppo) == {"algorithm": {"loss": {"id": "dppo-kl", "largest_ratio": 10}}}
+    assert tree(f"{ACTOR}.clip_ratio_c=10") == {"algorithm": {"loss": {"dual_clip": 10}}}
 
 
 @pytest.mark.parametrize(
@@ -456,10 +484,10 @@ def test_several_machines_need_a_launcher(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize(
     ("estimator", "reason"),
-    [("gdpo", "each reward"), ("gpg", "dr-grpo"), ("optimal_token_baseline", "squared probabilities")],
+    [("adv_estimator=gpg", "dr-grpo"), ("gdpo_reward_keys=['a','b']", "reward.1.id")],
 )
 def test_estimators_without_counterpart_are_refused_with_a_reason(estimator: str, reason: str) -> None:
-    (problem,) = read(f"algorithm.adv_estimator={estimator}").layer.problems
+    (problem,) = read(f"algorithm.{estimator}").layer.problems
     assert problem.kind == "refused"
     assert reason in problem.reason
 

@@ -12,10 +12,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+pytest.importorskip("datasets")  # rlcore-core does not need the programs that open its files
+pytest.importorskip("pandas")
+pytest.importorskip("polars")
+
 import datasets
 import pandas
 import polars
-import pytest
 from pictured_groups import groups as pictured
 from rlcore.export import FORMATS, Selection, jsonl, recordings
 from rlcore.report import Mark, Notes, TurnNote

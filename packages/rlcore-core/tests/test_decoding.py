@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+pytest.importorskip("tokenizers")
+
 from byte_level import byte_level_tokenizer
 from rlcore.rollouts import decoding
 from rlcore.rollouts.decoding import Decoding, loaded

@@ -161,6 +161,8 @@ def test_rules_of_the_configuration() -> None:
     assert held("rewards-shuffled", {"algorithm": {"shuffle_rewards": False}}, {}, {}) is None
     assert held("weights-negative", {"reward": [{"weight": -1}, {"weight": 0}]}, {}, {})
     assert held("weights-negative", {"reward": [{"weight": -1}, {"id": "other"}]}, {}, {}) is None
+    without = {"reward/mean": 0, "accuracy": 0, "groups/equal": None}
+    assert held("rewards-zero", {"algorithm": {"advantage": {"id": "none"}}}, {}, without) is None
     short = {"trainer": {**RISING["trainer"], "lr_warmup_steps": 8}}
     assert held("rate-warms-up", short, {}, {"learning_rate": 1e-6}) is None
 

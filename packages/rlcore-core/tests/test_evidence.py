@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pandas
 import pytest
 from pictured_groups import groups as pictured
 from rlcore.api.runs import Run
@@ -120,6 +119,7 @@ def test_index_reads_each_group_by_its_offset(run: Path) -> None:
 
 
 def test_table_of_trajectories_is_read_without_the_groups(run: Path) -> None:
+    pandas = pytest.importorskip("pandas")
     failure = Failure(boundary=Boundary.TOOL, message="no tool " * 100)
     failed = dataclasses.replace(GROUPS[2].trajectories[0], failure=failure, reward=math.inf)
     groups = [*pictured(1), *GROUPS[:2], dataclasses.replace(GROUPS[2], trajectories=(failed,))]

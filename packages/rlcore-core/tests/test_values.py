@@ -89,6 +89,7 @@ SAMPLING = Sampling(
 TRAJECTORY = Trajectory(
     task_id="t",
     sibling=1,
+    role="player-1",
     segments=(SEGMENT, Segment()),
     stop=Stop.CANCELLED,
     failure=FAILURE,

@@ -80,6 +80,7 @@ class Play:
         self.chat = chat or PlainFormat(folder)
         self.environments: list[Any] = []
         self.contexts: list[EpisodeContext] = []
+        self.trajectories: tuple[Trajectory, ...] = ()
 
     async def go(
         self,
@@ -118,7 +119,8 @@ class Play:
         loop = AgentLoop(make_environment=make, model_client=model_client, limits=Limits(**values), blocking=blocking)
         stop = self.chat.stop_token_ids
         sampling = Sampling(max_new_tokens=sampling.max_new_tokens, stop_token_ids=stop, seed=sampling.seed)
-        return await loop.run(context, environment_seed=11, sampling=sampling, session="s", images=images)
+        self.trajectories = await loop.run(context, environment_seed=11, sampling=sampling, session="s", images=images)
+        return self.trajectories[0]
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Trajectory:
         return asyncio.run(self.go(*arguments, **keywords))

@@ -15,6 +15,7 @@ from rlcore.types import (
     Boundary,
     ImagePart,
     Message,
+    Observation,
     Sampling,
     Step,
     Stop,
@@ -322,3 +323,45 @@ def test_nothing_is_sampled_after_the_end(run: Any) -> None:
     with pytest.raises(EpisodeEnded):
         asyncio.run(kept[0].respond([QUESTION]))  # type: ignore[arg-type]
     assert len(trajectory.segments) == 1
+
+
+def test_each_role_becomes_a_trajectory_with_its_own_rewards(play: Play, run: Any) -> None:
+    async def agent(policy: EpisodePolicy) -> Step:
+        first, second = policy.role("player-0"), policy.role("player-1")
+        assert policy.role("player-0") is first
+        opening = (await first.respond([QUESTION])).completion.message
+        reply = (await second.respond([SYSTEM, Message(role="user", content=opening.text)])).completion.message
+        await first.respond([QUESTION, opening, Message(role="user", content=reply.text)])
+        first.reward(1.0)
+        second.reward(-1.0)
+        with pytest.raises(ValueError, match="letters, digits"):
+            policy.role("player 0")
+        return Step(observation=Observation(messages=(MORE,)), terminated=True, info={"moves": 3})
+
+    run(agent)
+    first, second = play.trajectories
+    assert [one.role for one in play.trajectories] == ["player-0", "player-1"]
+    assert spoken(first) == [["how many?", "one", "one", "two", "and now?"]]
+    assert spoken(second) == [["be brief", "one", "one", "and now?"]]
+    assert (first.turn_reward, second.turn_reward) == (1.0, -1.0)
+    assert (first.metrics["step_reward"], second.metrics["step_reward"]) == (1.0, -1.0)
+    assert (first.metrics["moves"], first.metrics["turns"], second.metrics["turns"]) == (3.0, 2.0, 1.0)
+    assert first.sampling is not None
+    assert second.sampling is not None
+    assert first.sampling.seed != second.sampling.seed
+
+
+def test_a_reward_without_a_role_and_a_failure_concern_the_whole_episode(play: Play, run: Any) -> None:
+    async def rewards_nobody(policy: EpisodePolicy) -> float:
+        await policy.role("a").respond([QUESTION])
+        return 1.0
+
+    assert "answered only in roles" in str(run(rewards_nobody).failure)
+
+    async def crashes(policy: EpisodePolicy) -> None:
+        await policy.role("a").respond([QUESTION])
+        await policy.role("b").respond([QUESTION])
+        raise RuntimeError("no board")
+
+    run(crashes)
+    assert [(one.role, "no board" in str(one.failure)) for one in play.trajectories] == [("a", True), ("b", True)]

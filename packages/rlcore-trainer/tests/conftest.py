@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from rlcore.config.schema import RunConfig
+from rlcore.errors import PluginError
 from rlcore.plugins.registry import Registry
 from rlcore.runs.progress import Meter, silent
 from rlcore.types import (
@@ -147,6 +148,9 @@ class Bandit:
 
     def model_folder(self) -> Path:
         return self._folder
+
+    def chat_format(self, folder: Path) -> Any:
+        raise PluginError("tasks of one choice have no chat format")
 
     def sampler(self, source: Any) -> BanditSampler:
         self.bandit = BanditSampler(self, source)

@@ -14,7 +14,7 @@ from rlcore.plugins.registry import Registry
 from rlcore_models.lora import attach
 from rlcore_models.lora_config import LoraTable
 from rlcore_models.sharded import put
-from rlcore_trainer.algorithms.config import AlgorithmConfig
+from rlcore_trainer.algorithms.config import AlgorithmConfig, DistillationConfig
 from rlcore_trainer.algorithms.configured import configured
 from rlcore_trainer.batching.packing import TrainingSequence
 from rlcore_trainer.config import PolicyGradientConfig
@@ -27,6 +27,7 @@ from rlcore_trainer.distributed.strategies.single import SingleProcess
 from rlcore_trainer.distributed.strategy import Strategy
 from rlcore_trainer.learner.critic import Critic
 from rlcore_trainer.learner.critic_config import CriticConfig
+from rlcore_trainer.learner.distillation import Distillation
 from rlcore_trainer.learner.learner import Learner, offer_reinforcement
 from rlcore_trainer.learner.objective import Objective
 from rlcore_trainer.learner.policy_learner import PolicyLearner, Update
@@ -56,6 +57,9 @@ CASES: Mapping[str, Mapping[str, Any]] = {
     "team-of-all": {"team": 0, "lengths": [60]},
     "team-sequence": {"team": 2, "loss": "gspo"},
     "team-adapter": {"team": 2, "lora": True, "dtype": torch.bfloat16},
+    "teacher": {"teacher": "jsd"},
+    "teacher-sampled": {"teacher": "sampled"},
+    "team-teacher": {"team": 2, "teacher": "reverse-kl"},
     "team-images": {"team": 2, "images": "qwen3_vl", "tokens": 8},
 }
 """In ``idle``, a process has nothing to compute. In the others they have different numbers of micro-batches, except for
@@ -142,7 +146,8 @@ def computed(case: Mapping[str, Any], distributing: Strategy) -> dict[str, Any]:
     options: Any = registry.config_model("loss", chosen)
     loss = configured(chosen, registry.load("loss", chosen), options and options())
     objective = Objective(loss, AlgorithmConfig(entropy=0.1), comparable=False)  # type: ignore[call-arg]
-    local = PolicyLearner(trained, None, critic, objective, settings)
+    teacher = taught(case["teacher"], distributing) if "teacher" in case else None
+    local = PolicyLearner(trained, None, critic, objective, settings, distillation=teacher)
     with Ranks(processes) as ranks:
         offer_reinforcement(ranks, local)
         ranks.offer(weights=lambda: {f"sent {one.name}": one.tensor.clone() for one in policy.weights()})
@@ -152,6 +157,8 @@ def computed(case: Mapping[str, Any], distributing: Strategy) -> dict[str, Any]:
         learner = Learner(ranks, most)
         numbered = dict(enumerate(given))
         known = {"old": learner.logprobs(numbered, "policy")}
+        if case.get("teacher") == "sampled":
+            known["teacher"] = learner.logprobs(numbered, "teacher")
         if critic is not None:
             known["values"] = learner.values(numbered)
             known["returns"] = {i: torch.linspace(-1, 1, one.trained) for i, one in numbered.items()}
@@ -171,6 +178,15 @@ def computed(case: Mapping[str, Any], distributing: Strategy) -> dict[str, Any]:
         sent = ranks.call_all("weights")[0]
         imitated = {f"imitated {name}": one for name, one in strategy.gradients.items()}
         return made | imitated | joined | numbers | sent
+
+
+def taught(divergence: Any, strategy: Strategy) -> Distillation:
+    """Return a teacher that is wider than the policy."""
+    sizes = {"hidden_size": 48, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+    model: Any = Qwen2ForCausalLM(Qwen2Config(vocab_size=40, num_key_value_heads=2, **sizes))  # type: ignore[arg-type]
+    teacher = CausalLanguageModel(model.eval().requires_grad_(False), forward=PackedForward())
+    strategy.shard(teacher.root)
+    return Distillation(teacher, DistillationConfig(divergence=divergence), temperature=1.0)
 
 
 def main() -> None:

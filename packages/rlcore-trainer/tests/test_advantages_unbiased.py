@@ -17,6 +17,7 @@ import torch
 from rlcore_trainer.algorithms.advantages.dr_grpo import dr_grpo
 from rlcore_trainer.algorithms.advantages.gae import gae
 from rlcore_trainer.algorithms.advantages.grpo import grpo
+from rlcore_trainer.algorithms.advantages.max_rl import max_rl
 from rlcore_trainer.algorithms.advantages.opo import opo
 from rlcore_trainer.algorithms.advantages.pass_at_k import pass_at_k
 from rlcore_trainer.algorithms.advantages.reinforce_plus_plus import reinforce_plus_plus
@@ -151,6 +152,15 @@ def test_pass_at_k_has_the_gradient_of_the_best_of_the_group(problem: Problem, s
         probabilities_Q = (probabilities_Q[:, None] * problem.probabilities_K).flatten()
         best_Q = torch.maximum(best_Q[:, None], problem.rewards_KT.sum(1)).flatten()
     assert equal(size * found, problem.gradient((probabilities_Q * best_Q).sum()))
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_max_rl_has_the_gradient_of_the_truncated_log_likelihood(problem: Problem, size: int) -> None:
+    found = expected_by_group(problem, size, lambda r, g, lengths: max_rl((r > 0).double(), g)[0])
+    success = (problem.probabilities_K * (problem.rewards_KT.sum(1) > 0)).sum()
+    assert 0.1 < float(success.detach()) < 0.9
+    series = torch.stack([(1 - success) ** k / k for k in range(1, size)]).sum()
+    assert equal(found, problem.gradient(-series))
 
 
 def test_grpo_with_the_standard_deviation_is_biased(problem: Problem) -> None:

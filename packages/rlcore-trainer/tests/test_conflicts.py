@@ -191,6 +191,16 @@ def test_explicit_default_values_are_accepted() -> None:
             "critic.warmup_steps",
             ("5 steps", "fewer than 5"),
         ),
+        (
+            {"algorithm": {"loss": "vespo", "rollout_importance_sampling": {"level": "sequence"}}},
+            f"{ROLLOUT_IS}.level",
+            ("vespo", "token"),
+        ),
+        (
+            {"algorithm": {"kl": {"coefficient": 0.1, "estimator": "k3+", "importance_weighted": True}}},
+            "algorithm.kl.importance_weighted",
+            ("second time", "algorithm.kl.estimator=k3"),
+        ),
         *(
             (
                 {"algorithm": {"rollout_importance_sampling": {"mode": "mask"}}, "rollout": rollout},
@@ -290,6 +300,8 @@ def test_unexpected_settings_give_a_one_sentence_note(tables: dict[str, Any], wo
         {"loss": "gspo", "kl": IN_REWARD},
         {"loss": "gspo", "turn_rewards": "add"},
         {"loss": "gspo", "advantage": "reinforce-plus-plus"},
+        {"loss": "luspo"},
+        {"loss": "vespo", "advantage": DISCOUNTED},
         {"loss": "gspo-token", "advantage": DISCOUNTED},
         {"loss": "clip", "advantage": DISCOUNTED},
     ],

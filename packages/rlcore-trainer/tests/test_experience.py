@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
-from rlcore.types import Group, Stop, Trajectory
+from rlcore.types import Group, RewardResult, Stop, Trajectory
 from rlcore_trainer.algorithms.config import AlgorithmConfig
 from rlcore_trainer.batching.experience import Experience
 from token_trajectories import group, segment
@@ -94,9 +95,43 @@ def test_shuffling_permutes_the_penalised_rewards_by_key() -> None:
     assert all(sorted(order) == sorted(whole) != order for order in orders)
 
 
+def test_values_of_single_rewards_have_their_weights_and_what_else_is_in_the_sum() -> None:
+    weights = {"": {"answer": 1.0, "format": 0.5, "length": 0.0}}
+
+    def scored(written: int, answer: float, format: float) -> Trajectory:
+        values = {"answer": answer, "format": format, "length": None}
+        rewards = {name: RewardResult(value=value) for name, value in values.items()}
+        return trajectory(written, answer + 0.5 * format, rewards=rewards)
+
+    groups = [group(scored(1, 1.0, 0.0), scored(10, 0.1, 0.7), scored(2, 0.0, 1.0))]
+    assert experience(groups).reward_values_NR is None
+    found = experience(groups, reward_weights=weights)
+    assert found.reward_values_NR is not None
+    assert found.reward_weights_NR is not None
+    assert found.reward_values_NR.tolist() == [[1.0, 0.0, 0.0], [0.1, 0.7, 0.0], [0.0, 1.0, 0.0]]
+    assert found.reward_weights_NR.tolist() == [[1.0, 0.5, 1.0]] * 3
+    algorithm = {"overlong": {"buffer": 4, "penalty": 2.0}, "shuffle_rewards": True}
+    shuffled = experience(groups, reward_weights=weights, algorithm=algorithm)
+    assert shuffled.reward_values_NR is not None
+    assert sorted(shuffled.reward_values_NR[:, -1].tolist()) == pytest.approx([-2.0, 0.0, 0.0])
+    sums_N = (shuffled.reward_values_NR * found.reward_weights_NR).sum(1)
+    assert sums_N.tolist() == pytest.approx(shuffled.rewards_N.tolist())
+
+
+def test_reward_of_another_environment_has_no_weight() -> None:
+    made = group(trajectory(1, 2.0, rewards={"b": RewardResult(value=1.0)}), trajectory(1, 0.0))
+    groups = [Group(task=replace(made.task, environment="right"), trajectories=made.trajectories)]
+    found = experience(groups, reward_weights={"left": {"a": 1.0, "b": 3.0}, "right": {"b": 2.0}})
+    assert found.reward_weights_NR is not None
+    assert found.reward_weights_NR.tolist() == [[0.0, 2.0, 1.0], [0.0, 0.0, 1.0]]
+    unknown = experience(groups, reward_weights={})  # the score is the only reward
+    assert unknown.reward_values_NR is not None
+    assert unknown.reward_values_NR.tolist() == [[2.0], [0.0]]
+
+
 def test_group_without_a_baseline_is_omitted_and_counted() -> None:
     groups = [group(trajectory(1, 1.0), trajectory(1, 0.0)), group(trajectory(1, 0.5)), group(trajectory(1, 2.0))]
-    found = experience(groups, baselines={0: 0.75, 2: 0.0}, grouped=False)
+    found = experience(groups, baselines={(0, ""): 0.75, (2, ""): 0.0}, grouped=False)
     assert found.groups_N.tolist() == [0, 0, 2]
     assert found.baselines_N.tolist() == [0.75, 0.75, 0.0]
     assert found.metrics["baselines/missing"] == 1

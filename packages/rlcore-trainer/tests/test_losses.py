@@ -11,24 +11,44 @@ import torch
 from rlcore_trainer.algorithms.losses.aggregation import token_weights
 from rlcore_trainer.algorithms.losses.cispo import cispo
 from rlcore_trainer.algorithms.losses.clip import clip
+from rlcore_trainer.algorithms.losses.clip_cov import clip_cov
+from rlcore_trainer.algorithms.losses.dppo_kl import dppo_kl
+from rlcore_trainer.algorithms.losses.dppo_tv import dppo_tv
 from rlcore_trainer.algorithms.losses.entropy import entropy_bonus
 from rlcore_trainer.algorithms.losses.geo_mean import geo_mean
 from rlcore_trainer.algorithms.losses.gpg import gpg
 from rlcore_trainer.algorithms.losses.gspo import gspo
 from rlcore_trainer.algorithms.losses.gspo_token import gspo_token
+from rlcore_trainer.algorithms.losses.kl_cov import kl_cov
+from rlcore_trainer.algorithms.losses.luspo import luspo
+from rlcore_trainer.algorithms.losses.off_policy_mask import off_policy_mask
 from rlcore_trainer.algorithms.losses.sapo import sapo
+from rlcore_trainer.algorithms.losses.symmetric_tv import symmetric_tv
+from rlcore_trainer.algorithms.losses.vespo import vespo
 from torch import Tensor
 
 pytestmark = pytest.mark.numeric
 
-TOKEN_WISE = {"clip": clip, "cispo": cispo, "sapo": sapo, "gpg": gpg}
-OF_SEQUENCES = {"gspo": gspo, "gspo-token": gspo_token, "geo-mean": geo_mean}
-ALL = TOKEN_WISE | OF_SEQUENCES
+TOKEN_WISE = {
+    "clip": clip,
+    "cispo": cispo,
+    "sapo": sapo,
+    "gpg": gpg,
+    "dppo-tv": dppo_tv,
+    "dppo-kl": dppo_kl,
+    "symmetric-tv": symmetric_tv,
+}
+OF_SEQUENCES = {"gspo": gspo, "gspo-token": gspo_token, "geo-mean": geo_mean, "luspo": luspo, "vespo": vespo}
+OF_BATCHES = {"clip-cov": clip_cov, "kl-cov": kl_cov}
+"""Losses that select tokens by the statistics of a micro-batch."""
+ALL = TOKEN_WISE | OF_SEQUENCES | OF_BATCHES
 BOUNDS: dict[str, dict[str, float]] = {
     **{name: {"clip_low": 0.2, "clip_high": 0.2} for name in ALL},
     "geo-mean": {"clip_low": 0.25, "clip_high": 0.25},
-    "sapo": {},
-    "gpg": {},
+    "dppo-tv": {"clip_low": 0.03, "clip_high": 0.03},
+    "dppo-kl": {"clip_low": 0.01, "clip_high": 0.01},
+    "clip-cov": {"share": 0.25, "covariance_low": 0.05},
+    **{name: {} for name in ("sapo", "gpg", "symmetric-tv", "kl-cov", "vespo")},
 }
 """Clip ranges for the tests of derivatives."""
 
@@ -41,7 +61,9 @@ def call(
     name: str, logprobs: Tensor, old: Tensor, advantages: Tensor, weights: Tensor, sequence: Tensor, **options: float
 ) -> tuple[Tensor, dict[str, Tensor]]:
     known = (sequence,) if name in OF_SEQUENCES else ()
-    found: tuple[Tensor, dict[str, Tensor]] = ALL[name](logprobs, old, advantages, weights, *known, **options)
+    known += (torch.ones_like(weights),) if name == "vespo" else ()
+    function: Callable[..., tuple[Tensor, dict[str, Tensor]]] = ALL[name]
+    found = function(logprobs, old, advantages, weights, *known, **options)
     return found
 
 
@@ -272,6 +294,83 @@ def test_sapo_gradient_decays_faster_with_a_steeper_gate() -> None:
     assert slopes[0] > slopes[1] > slopes[2]
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "advantage", "kept"),
+    [
+        (0.5, 0.66, 1.0, False),  # has risen by 0.16
+        (0.5, 0.66, -1.0, True),  # against its advantage
+        (0.5, 0.34, -1.0, False),
+        (0.01, 0.1, 1.0, True),  # ten times as likely, but still rare
+    ],
+)
+def test_dppo_bounds_differences_of_probabilities(old: float, new: float, advantage: float, kept: bool) -> None:
+    arguments = (double(math.log(old)), double(advantage), double(1.0), torch.zeros(1))
+    _, (slope,) = value_and_gradient("dppo-tv", double(math.log(new)), *arguments)
+    assert slope == pytest.approx(-advantage * new / old if kept else 0.0)
+    binary = old * math.log(old / new) + (1 - old) * math.log((1 - old) / (1 - new))
+    for bound, moved in ((binary - 1e-6, kept and advantage * (new - old) < 0), (binary + 1e-6, True)):
+        bounds = {"clip_low": bound, "clip_high": bound}
+        _, (slope,) = value_and_gradient("dppo-kl", double(math.log(new)), *arguments, **bounds)
+        assert (slope != 0.0) == moved
+
+
+def test_symmetric_tv_equals_a_loop_over_tokens() -> None:
+    logprobs, old, advantages, weights, sequence = batch(seed=2, lengths=(20, 30))
+    expected, removed = 0.0, 0
+    for new, before, advantage, weight in zip(*(x.tolist() for x in (logprobs, old, advantages, weights)), strict=True):
+        near = abs(math.exp(new) - math.exp(before)) <= 0.1
+        removed += not near
+        expected += weight * (1e-3 * (new - before) ** 2 - (math.exp(new - before) * advantage if near else 0.0))
+    value, gradient = value_and_gradient("symmetric-tv", logprobs, old, advantages, weights, sequence)
+    assert value == pytest.approx(expected, rel=1e-12)
+    assert 0 < removed < 50
+    assert all(gradient)  # the penalty reaches every token
+
+
+def test_covariance_losses_select_likely_tokens_with_a_high_advantage() -> None:
+    logprobs, advantages = double(-0.1, -0.1, -4.0, -4.0), double(2.0, -2.0, 2.0, -2.0)
+    old, weights = logprobs - double(0.1, 0.1, 0.1, -0.1), double(0.25, 0.25, 0.25, 0.25)
+    rest = (old, advantages, weights, torch.zeros(4))
+    plain = (-weights * advantages * (logprobs - old).exp()).tolist()
+    # The covariances are 3.9, -3.9, -3.9 and 3.9.
+    _, gradient = value_and_gradient("kl-cov", logprobs, *rest, share=0.5, kl_coefficient=0.4)
+    assert gradient == pytest.approx([plain[0] + 0.1, plain[1], plain[2], plain[3] - 0.1])
+    _, gradient = value_and_gradient("clip-cov", logprobs, *rest, share=1.0)
+    assert gradient == pytest.approx([0.0, plain[1], plain[2], 0.0])
+    torch.manual_seed(0)
+    once = {tuple(value_and_gradient("clip-cov", logprobs, *rest)[1]).index(0.0) for _ in range(20)}
+    assert once == {0, 3}  # at least one token, at random
+
+
+def test_luspo_is_gspo_without_the_mean_over_tokens() -> None:
+    logprobs, old, advantages, _, sequence = batch(seed=3)
+    lengths = double(3, 1, 5, 2)[sequence]
+    of_means = value_and_gradient("gspo", logprobs, old, advantages, 1 / (4 * lengths), sequence)
+    of_sums = value_and_gradient("luspo", logprobs, old, advantages, torch.full_like(lengths, 0.25), sequence)
+    assert of_sums[1] == pytest.approx([slope * n for slope, n in zip(of_means[1], lengths.tolist(), strict=True)])
+
+
+def test_vespo_weighs_the_product_of_ratios_and_rollout_weights() -> None:
+    old, sequence = double(-1.0, -2.0, -1.0), torch.tensor([0, 0, 1])
+    logprobs = (old + double(1.5, 0.5, 1.0).log()).requires_grad_()
+    factors, advantages = double(2.0, 0.8, 0.5), double(1.0, 1.0, -3.0)
+    loss, metrics = vespo(logprobs, old, advantages, double(0.2, 0.2, 0.2), sequence, factors)
+    loss.backward()
+    good, bad = 1.5 * 0.5 * 2.0 * 0.8, 0.5
+    phi = [math.exp(3) * good**2 * math.exp(-3 * good), math.exp(2) * bad**3 * math.exp(-2 * bad)]
+    assert logprobs.grad is not None
+    assert logprobs.grad.tolist() == pytest.approx([-0.2 * phi[0], -0.2 * phi[0], 0.6 * phi[1]])
+    assert float(metrics["vespo/weight"]) == pytest.approx(0.4 * phi[0] + 0.2 * phi[1])
+
+
+def test_off_policy_mask_drops_bad_sequences_that_have_become_unlikely() -> None:
+    sampled, sequence = double(-1.0, -1.0, -1.0, math.nan, -1.0, -1.0), torch.tensor([0, 0, 1, 1, 2, 2])
+    logprobs = double(-2.0, -1.5, -2.0, -9.0, -2.0, -1.5)  # means of the fall: 0.75, 0.5 and 0.75 nats
+    advantages = double(-1.0, -1.0, -1.0, -1.0, 1.0, -1.0)
+    kept = off_policy_mask(logprobs, sampled, advantages, sequence, threshold=0.5)
+    assert kept.tolist() == [False, False, True, True, True, False]
+
+
 def test_entropy_bonus_lowers_the_loss_of_a_broad_policy() -> None:
     assert float(entropy_bonus(double(2.0, 1.0), double(0.5, 0.5))) == -1.5
 
@@ -282,12 +381,41 @@ INSIDE_AND_OUTSIDE = [-0.9, -0.25, -0.15, -0.02, 0.03, 0.12, 0.3, 1.4]
 """Log-ratios on either side of the bounds 0.8 and 1.2, none at an edge."""
 
 
+REMOVED = {
+    **dict.fromkeys(("clip", "gspo", "gspo-token", "luspo"), (2, 2)),
+    "geo-mean": (3, 4),
+    "dppo-tv": (1, 3),
+    "dppo-kl": (1, 2),
+    "clip-cov": (2, 4),  # with positive advantages, no covariance is large enough
+}
+"""Tokens without a gradient for positive and for negative advantages."""
+
+
 def differentiable_form(name: str, logprobs: Tensor, old: Tensor) -> Callable[..., Tensor]:
     """The loss with the stopped parts of its formula held at ``logprobs``, which finite differences can follow."""
     options = BOUNDS[name]
     if name == "cispo":
         weight = (logprobs - old).exp().clamp(0.8, 1.2)
         return lambda x, advantages, weights, sequence: -(weights * weight * advantages * x).sum()
+    if name.startswith("dppo"):
+        ratio, change = (logprobs - old).exp(), (logprobs.exp() - old.exp()).abs()
+        others = (1 - old.exp()) * ((1 - old.exp()) / (1 - logprobs.exp())).log()
+        far = change > 0.03 if name == "dppo-tv" else old.exp() * (old - logprobs) + others > 0.01
+
+        def masked(x: Tensor, advantages: Tensor, weights: Tensor, sequence: Tensor) -> Tensor:
+            return -(weights * ratio * advantages * x * ~(far & (advantages * (logprobs - old) > 0))).sum()
+
+        return masked
+    if name == "vespo":
+        means = torch.stack([(logprobs - old)[[2 * k, 2 * k + 1]].sum() for k in range(4)]).repeat_interleave(2)
+
+        def gated(x: Tensor, advantages: Tensor, weights: Tensor, sequence: Tensor) -> Tensor:
+            power, decay = (2.0, 3.0) if advantages[0] > 0 else (3.0, 2.0)
+            return -(weights * means.exp() ** power * (decay * (1 - means.exp())).exp() * advantages * x).sum()
+
+        return gated
+    if name == "clip-cov":  # the random choice of one call is part of the function
+        return lambda x, *rest: (torch.manual_seed(0), call(name, x, old, *rest, **options)[0])[1]
     if name == "gspo-token":
         labels = [0, 1, 2, 3]
 
@@ -313,6 +441,7 @@ def test_gradients_agree_with_finite_differences_inside_and_outside_the_bounds(n
     logprobs = old + log_ratios
     advantages = sign * double(0.5, 0.5, 1.0, 1.0, 1.5, 1.5, 2.0, 2.0)
     weights = torch.linspace(0.05, 0.2, 8, dtype=torch.float64)
+    torch.manual_seed(0)
     _, gradient = value_and_gradient(name, logprobs, old, advantages, weights, sequence, **BOUNDS[name])
     function = differentiable_form(name, logprobs, old)
     step, expected = 1e-6, []
@@ -324,7 +453,7 @@ def test_gradients_agree_with_finite_differences_inside_and_outside_the_bounds(n
         expected.append(float(up - down) / (2 * step))
     assert gradient == pytest.approx(expected, rel=1e-6, abs=1e-9)
     removed = sum(slope == 0.0 for slope in gradient)
-    assert removed == {"clip": 2, "gspo": 2, "gspo-token": 2, "geo-mean": 3 if sign > 0 else 4}.get(name, 0)
+    assert removed == REMOVED.get(name, (0, 0))[sign < 0]
     if name in ("clip", "gspo", "sapo", "geo-mean", "gpg"):
         assert torch.autograd.gradcheck(
             lambda x: function(x, advantages, weights, sequence), logprobs.clone().requires_grad_()
@@ -334,7 +463,7 @@ def test_gradients_agree_with_finite_differences_inside_and_outside_the_bounds(n
 # Invariance
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", [name for name in ALL if name != "clip-cov"])
 def test_losses_are_independent_of_sequence_order(name: str) -> None:
     lengths = (3, 1, 5, 2)
     arguments = batch(seed=5, lengths=lengths)
@@ -347,7 +476,7 @@ def test_losses_are_independent_of_sequence_order(name: str) -> None:
     assert moved_gradient == pytest.approx([gradient[i] for i in index.tolist()], rel=1e-12)
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", TOKEN_WISE | OF_SEQUENCES)
 def test_micro_batch_losses_sum_to_the_batch_loss(name: str) -> None:
     arguments = batch(seed=6, lengths=(3, 1, 5, 2))
     # Where sequences have no ratio of their own, even one that is cut.
@@ -394,10 +523,10 @@ def test_huge_log_ratios_give_finite_numbers(name: str, gap: float, advantage: f
     )
     assert math.isfinite(loss)
     assert all(map(math.isfinite, gradient))
-    if advantage == 0.0:
+    if advantage == 0.0 and name not in ("symmetric-tv", "kl-cov"):  # these penalise the ratio of every token
         assert loss == 0.0
         assert gradient == [0.0, 0.0]
-    if name in TOKEN_WISE:
+    if name not in OF_SEQUENCES:
         assert gradient[1] == 0.0
 
 

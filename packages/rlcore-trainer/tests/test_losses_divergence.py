@@ -56,11 +56,19 @@ def test_estimators_have_their_closed_forms() -> None:
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize("estimator", [name for name in ESTIMATORS if not name.endswith("+")])
 def test_estimators_agree_with_finite_differences(estimator: str, weighted: bool) -> None:
     logprobs, reference = double(-0.5, -2.0, -7.0, grad=True), double(-1.0, -1.0, -6.0)
     old = double(-0.7, -1.5, -7.2) if weighted else None
     assert torch.autograd.gradcheck(lambda x: kl(x, reference, estimator, old_logprobs_M=old), logprobs)
+
+
+@pytest.mark.parametrize("estimator", ["k1", "k3"])
+def test_straight_through_estimators_have_the_gradient_of_another(estimator: str) -> None:
+    logprobs, reference = double(-0.5, -2.0, -7.0, grad=True), double(-1.0, -1.0, -1.0)
+    found = kl(logprobs, reference, f"{estimator}+")
+    assert torch.equal(found, kl(logprobs, reference, estimator))
+    assert gradient(found.sum(), logprobs) == pytest.approx((logprobs - reference).tolist())
 
 
 def test_k3_is_bounded_and_its_gradient_stays_finite() -> None:
@@ -113,7 +121,7 @@ def test_unknown_estimator_is_named() -> None:
 # Expectations
 
 
-@pytest.mark.parametrize("estimator", ["k1", "k3"])
+@pytest.mark.parametrize("estimator", ["k1", "k3", "k1+", "k3+"])
 def test_k1_and_k3_are_unbiased_for_the_divergence(estimator: str) -> None:
     logprobs = policy()[1].detach()
     assert float((logprobs.exp() * kl(logprobs, REFERENCE, estimator)).sum()) == pytest.approx(divergence(), rel=1e-12)
@@ -143,9 +151,10 @@ def test_ratio_weighted_estimators_are_unbiased_off_policy(estimator: str) -> No
 # Expected gradients, as the term of a loss
 
 
-def test_mse_as_a_loss_has_the_gradient_of_the_divergence() -> None:
+@pytest.mark.parametrize("estimator", ["mse", "k1+", "k3+"])
+def test_mse_and_straight_through_losses_have_the_gradient_of_the_divergence(estimator: str) -> None:
     logits, logprobs = policy()
-    found = gradient((logprobs.detach().exp() * kl(logprobs, REFERENCE, "mse")).sum(), logits)
+    found = gradient((logprobs.detach().exp() * kl(logprobs, REFERENCE, estimator)).sum(), logits)
     assert found == pytest.approx(divergence_gradient(reverse=False), rel=1e-12)
 
 

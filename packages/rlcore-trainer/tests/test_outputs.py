@@ -28,6 +28,7 @@ def batch() -> LossInputs:
         old_logprobs_M=torch.tensor([-1.0, -2.0]),
         advantages_M=torch.ones(2),
         weights_M=torch.tensor([0.5, 0.5]),
+        factors_M=torch.ones(2),
         sequence_M=torch.tensor([0, 0]),
     )
 

@@ -214,14 +214,14 @@ def test_gradient_is_independent_of_token_budget_and_order(qwen2: Make) -> None:
 def test_every_epoch_is_a_different_permutation_of_the_conversations() -> None:
     steps, cursor = list[list[int]](), Cursor()
     for _ in range(6):
-        members, cursor = next_batch(cursor, conversations=10, per_step=4, seed=5)
+        members, cursor = next_batch(cursor, examples=10, per_step=4, seed=5)
         steps.append(members)
     assert [len(members) for members in steps] == [4, 4, 2, 4, 4, 2]
     first, second = list(chain(*steps[:3])), list(chain(*steps[3:]))
     assert sorted(first) == sorted(second) == list(range(10))
     assert first != second
-    assert next_batch(Cursor(), conversations=10, per_step=4, seed=6)[0] != steps[0]
-    others = next_batch(Cursor(position=8), conversations=10, per_step=3, seed=5)[0]
+    assert next_batch(Cursor(), examples=10, per_step=4, seed=6)[0] != steps[0]
+    others = next_batch(Cursor(position=8), examples=10, per_step=3, seed=5)[0]
     assert sorted(chain(*steps[:2], others)) == list(range(10))  # also with another size from the third step on
 
 

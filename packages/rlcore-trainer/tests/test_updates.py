@@ -12,7 +12,15 @@ import torch
 from rlcore.errors import UserError
 from rlcore.plugins.registry import Registry
 from rlcore.types import Group, Stop, Trajectory
-from rlcore_trainer.algorithms import AdvantageInputs, AdvantageOutput, Loss, LossInputs, LossOutput, LossTraits
+from rlcore_trainer.algorithms import (
+    AdvantageInputs,
+    AdvantageOutput,
+    AdvantageTraits,
+    Loss,
+    LossInputs,
+    LossOutput,
+    LossTraits,
+)
 from rlcore_trainer.algorithms.config import AlgorithmConfig
 from rlcore_trainer.algorithms.configured import configured
 from rlcore_trainer.algorithms.losses.clip import clip
@@ -79,6 +87,15 @@ def rollout(groups: int = 3, size: int = 3, seed: int = 5) -> list[Group]:
             members.append(trajectory(tokens, mask, rng.gauss(0, 1)))
         made.append(group(*members))
     return made
+
+
+def sampled_with(logprob: float) -> list[Group]:
+    """The rollout of an engine that gave each token this log-probability."""
+
+    def sampled(one: Trajectory) -> Trajectory:
+        return trajectory(tokens_of(one), mask_of(one), one.reward, logprobs=[logprob] * len(tokens_of(one)))
+
+    return [group(*map(sampled, each.trajectories)) for each in rollout()]
 
 
 def members(groups: Sequence[Group]) -> list[Trajectory]:
@@ -696,7 +713,7 @@ def test_remax_subtracts_the_greedy_score_and_omits_groups_without_one(qwen2: Bu
     watch = watching(seen, lambda *x: sorted(set(x[2].tolist())))
     _, made = updater(qwen2().double(), algorithm={"advantage": "remax"}, loss=watch)
     assert made.reads_baselines
-    result = made.run(groups, learning_rate=0.01, key=(0, 1), baselines={0: 0.25, 2: -1.0})
+    result = made.run(groups, learning_rate=0.01, key=(0, 1), baselines={(0, ""): 0.25, (2, ""): -1.0})
     expected = [
         (one.reward or 0.0) - {0: 0.25, 2: -1.0}[place] for place in (0, 2) for one in groups[place].trajectories
     ]
@@ -932,6 +949,84 @@ def test_advantage_receives_the_turn_of_each_token(qwen2: Build) -> None:
     assert torch.equal(inputs.turns_NT >= 0, inputs.mask_NT)
     assert (inputs.turns_NT[~inputs.mask_NT] == -1).all()
     assert inputs.values_NT is inputs.baselines_N is None
+
+
+def test_advantage_receives_the_norms_of_gradients(qwen2: Build) -> None:
+    seen: list[AdvantageInputs] = []
+
+    class Watch:
+        traits = AdvantageTraits(reads_gradients=True)
+
+        def __call__(self, inputs: AdvantageInputs) -> AdvantageOutput:
+            seen.append(inputs)
+            return AdvantageOutput(advantages=inputs.rewards_N)
+
+    model, groups = qwen2(), rollout(2)
+    recording, _ = update(model, groups, advantage=Watch(), temperature=0.7)
+    (inputs,), (before, *_) = seen, recording.models
+    assert inputs.gradient_norms_NT is not None
+    for row_T, mask_T, one in zip(inputs.gradient_norms_NT, inputs.mask_NT, members(groups), strict=True):
+        logprobs_TV, tokens = written_logprobs(before, one, 0.7)
+        scores_TV = torch.eye(logprobs_TV.shape[1])[tokens] - logprobs_TV.exp()  # the gradient of log π by the logits
+        torch.testing.assert_close(row_T[mask_T], scores_TV.square().sum(1).detach(), rtol=1e-4, atol=1e-5)
+        assert not row_T[~mask_T].any()
+
+
+@pytest.mark.parametrize("loss", ["clip", "kl-cov"])
+def test_losses_that_train_zero_advantages_see_every_token(qwen2: Build, loss: str) -> None:
+    seen = 0
+    function = component("loss", loss)
+
+    class Counting:
+        traits = function.traits
+
+        def __call__(self, inputs: LossInputs) -> LossOutput:
+            nonlocal seen
+            seen += len(inputs.logprobs_M)
+            return function(inputs)
+
+    groups = rollout()
+    groups[0] = group(*(one.replace(reward=1.0) for one in groups[0].trajectories))
+    update(qwen2(), groups, loss=Counting())
+    expected = members(groups) if loss == "kl-cov" else members(groups[1:])
+    assert seen == sum(one.sampled_tokens for one in expected)
+
+
+def test_bad_sequences_are_left_out_when_the_policy_has_moved_away(qwen2: Build) -> None:
+    """With an engine that gave all tokens a probability near 1, every token has fallen."""
+    certain = sampled_with(-1e-3)
+    kept, plain = update(qwen2(), certain, algorithm={"off_policy_threshold": 100.0})
+    only_good, result = update(qwen2(), certain, algorithm={"off_policy_threshold": 0.1})
+    assert plain.metrics["off_policy/masked"] == 0.0
+    tokens = [(one.sampled_tokens, a < 0) for one, a in zip(members(certain), centred(certain), strict=True)]
+    share = sum(count for count, bad in tokens if bad) / sum(count for count, _ in tokens)
+    assert result.metrics["off_policy/masked"] == pytest.approx(share)
+    advantages = torch.tensor(centred(certain)).clamp(min=0.0)
+    wanted, _ = update(qwen2(), certain, advantage=lambda inputs: AdvantageOutput(advantages=advantages))
+    for found, expected in zip(only_good.gradients, wanted.gradients, strict=True):
+        assert_equal(found, expected)
+    assert any((a - b).abs().max() > 1e-3 for a, b in zip(kept.gradients[0], only_good.gradients[0], strict=True))
+
+
+def test_vespo_weighs_trajectories_by_the_gap_to_the_engine(qwen2: Build) -> None:
+    """A loss that weighs the rollout itself gets plain token weights, and the factors beside them."""
+    seen: list[LossInputs] = []
+    function = component("loss", "vespo")
+
+    class Watch:
+        traits = function.traits
+
+        def __call__(self, inputs: LossInputs) -> LossOutput:
+            seen.append(inputs)
+            return function(inputs)
+
+    likely = sampled_with(-3.4)
+    _, result = update(qwen2(), likely, loss=Watch(), algorithm={"rollout_importance_sampling": {"mode": "truncate"}})
+    factors_M, weights_M = (torch.cat([getattr(one, name) for one in seen]) for name in ("factors_M", "weights_M"))
+    tokens = sum(one.sampled_tokens for one in members(likely))
+    torch.testing.assert_close(weights_M, torch.full_like(weights_M, 1 / tokens))
+    assert result.metrics["rollout_is/factor"] == pytest.approx(float(factors_M.mean()), rel=1e-5)
+    assert 0 < result.metrics["vespo/weight"] < 1
 
 
 @pytest.mark.parametrize("given", [True, False])

@@ -48,7 +48,8 @@ def make_trainer(kind: str, *, generations: int, max_completion_length: int, bat
     with tempfile.TemporaryDirectory() as folder:
         return trainer(
             model=model,
-            reward_funcs=lambda completions, **_: [0.0] * len(completions),
+            reward_funcs=[lambda completions, **_: [0.0] * len(completions)]
+            * len(settings.get("reward_weights") or [1]),
             args=configuration(
                 output_dir=folder,
                 use_cpu=True,
@@ -78,7 +79,10 @@ def generated(trainer: Any, case: dict[str, Tensor]) -> dict[str, Any]:
     else:
         answer = (prompts, completions, texts)
     trainer._generate = lambda *_: answer
-    trainer._calculate_rewards = lambda *_: case["rewards"][:, None].clone()
+    several = len(trainer.reward_funcs) > 1
+    trainer._calculate_rewards = lambda *_: (
+        case["several-rewards"].clone() if several else case["rewards"][:, None].clone()
+    )
     longest = max(lengths)
     old_logprobs = (case["old-logprobs"][:, :longest], None, None)
     trainer._get_per_token_logps_and_entropies = lambda *_, **__: old_logprobs
@@ -156,6 +160,7 @@ def loss(line: Line, case: dict[str, Tensor]) -> dict[str, Tensor]:
             "num_items_in_batch": mask_BT.sum(),
             "old_per_token_logps": case["old-logprobs"][rows],
             "ref_per_token_logps": case["reference-logprobs"][rows],
+            "sampling_per_token_logps": case["engine-logprobs"][rows],
         }
         if weights_BT is not None:
             inputs["importance_sampling_ratio"] = weights_BT[rows]

@@ -18,6 +18,7 @@ from verl.trainer.config import AlgoConfig
 from verl.trainer.ppo import core_algos
 from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_weights
 from verl.workers.config import ActorConfig
+from verl.workers.config.actor import PolicyLossConfig
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from parity_cases import of_case
@@ -47,6 +48,14 @@ def advantage(line: Line, case: dict[str, Tensor]) -> dict[str, Tensor]:
             arguments["reward_baselines"] = case["baselines"]
     else:
         arguments = {"token_level_rewards": outcome_rewards(case), "index": groups_B, "config": AlgoConfig(**settings)}
+        if estimator.endswith("optimal_token_baseline"):
+            probabilities = {"old_log_probs": case["old-logprobs"], "sum_pi_squared": case["square-sums"]}
+            arguments |= {"token_level_rewards": case["token-rewards"], **probabilities}
+        if estimator == "gdpo":
+            rows = {f"reward-{k}": values.numpy() for k, values in enumerate(case["several-rewards"].unbind(1))}
+            arguments["config"] = AlgoConfig(gdpo_reward_keys=list(rows), **settings)
+            prompts_BT = torch.zeros(len(mask_BT), 0, dtype=torch.long)
+            arguments |= {"non_tensor_batch": rows, "batch": {"prompts": prompts_BT, "attention_mask": mask_BT}}
         if estimator == "grpo":
             arguments |= settings
     return {"value": function(response_mask=mask_BT, **arguments)[0] * mask_BT}
@@ -72,6 +81,9 @@ def loss(line: Line, case: dict[str, Tensor]) -> dict[str, Tensor]:
     mask_BT = case["mask"].long()
     advantages_BT = advantages[:, None].expand(mask_BT.shape) if advantages.dim() == 1 else advantages
     logprobs_BT = case["logprobs"].clone().requires_grad_()
+    of_loss = {name: settings.pop(name) for name in list(settings) if name in PolicyLossConfig.__dataclass_fields__}
+    settings["policy_loss"] = PolicyLossConfig(**of_loss)
+    torch.manual_seed(0)  # clip_cov selects tokens at random
     config = ActorConfig(strategy="fsdp", rollout_n=1, ppo_micro_batch_size_per_gpu=1, **settings)
     scale = 1.0
     if of_whole:

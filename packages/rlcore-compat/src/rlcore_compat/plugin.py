@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlcore.specs import ConfigAdapterSpec
+from rlcore.specs import ConfigAdapterSpec, DatasetSpec, EnvironmentSpec, RewardSpec
 
 rlcore_specs = [
     ConfigAdapterSpec(
@@ -27,5 +27,26 @@ rlcore_specs = [
         target="rlcore_compat.accelerate:ACCELERATE",
         files=(("distributed_type",),),
         summary="Files of accelerate config.",
+    ),
+    EnvironmentSpec(
+        id="trl-environment",
+        target="rlcore_compat.trl_environment:TrlEnvironment",
+        config="rlcore_compat.trl_config:TrlEnvironmentConfig",
+        summary="A class written for TRL's environment_factory, whose methods are tools.",
+        blocking=True,
+    ),
+    DatasetSpec(
+        id="trl-environment",
+        target="rlcore_compat.trl_tasks:TrlTasks",
+        config="rlcore_compat.trl_config:TrlDataConfig",
+        summary="Rows with the columns of reset, or tasks that the class makes itself.",
+    ),
+    RewardSpec(
+        id="trl-environment",
+        target="rlcore_compat.trl_environment:trl_environment_reward",
+        summary="get_reward of the class, and reward functions of TRL.",
+        minimum=-float("inf"),
+        maximum=float("inf"),
+        rewards_silence=True,
     ),
 ]

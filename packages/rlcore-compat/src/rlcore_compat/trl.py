@@ -19,7 +19,7 @@ _AGGREGATIONS = {
     "dapo": "token-mean",
     "dr_grpo": "seq-mean-token-sum-norm",
 }
-_LOSSES = ("cispo", "sapo")
+_LOSSES = ("cispo", "luspo", "sapo", "vespo")
 
 
 def learning_rate(value: Any, words: Words) -> Several:
@@ -66,9 +66,9 @@ def trackers(value: Any, words: Words) -> list[str]:
 
 def delta(value: Any, words: Words) -> Any:
     """The bound of the ratio for negative advantages, which the loss of token ratios alone has."""
-    if words.get("importance_sampling_level") == "sequence":
+    if words.get("importance_sampling_level") == "sequence" or words.get("loss_type") == "luspo":
         raise Refused(
-            "with sequence ratios, TRL's delta bounds the ratio of a whole sequence, which gspo does not have"
+            "with sequence ratios, TRL's delta bounds the ratio of a whole sequence, which gspo and luspo do not have"
         )
     return value
 
@@ -88,7 +88,9 @@ def level(value: Any, words: Words) -> Any:
     if value not in ("token", "sequence"):
         raise Refused("must be token (GRPO) or sequence (GSPO); algorithm.loss=gspo-token is the token-level variant")
     loss = words.get("loss_type")
-    if value == "sequence" and loss in _LOSSES:
+    if loss == "luspo" and value == "token":
+        raise Refused("loss_type luspo uses sequence ratios: give sequence")
+    if loss in _LOSSES and loss != "luspo" and value == "sequence":
         raise Refused(f"loss_type {loss} uses token ratios: use grpo, or level token")
     return loss if loss in _LOSSES else {"token": "clip", "sequence": "gspo"}[value]
 

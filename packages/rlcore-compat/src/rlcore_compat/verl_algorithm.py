@@ -8,7 +8,12 @@ from typing import Any
 from rlcore_compat.tables import Refused, Several, Words
 
 _ACTOR = "actor_rollout_ref.actor"
-_ESTIMATORS = {"grpo_passk": "pass-at-k", "grpo_vectorized": "grpo", "rloo_vectorized": "rloo"}
+_ESTIMATORS = {
+    "grpo_passk": "pass-at-k",
+    "grpo_vectorized": "grpo",
+    "rloo_vectorized": "rloo",
+    "tir_optimal_token_baseline": "optimal-token-baseline",
+}
 _LOSSES = {"vanilla": "clip", "gspo": "gspo-token"}
 _CORRECTION = "algorithm.rollout_importance_sampling"
 _GROUPS = "algorithm.filter_groups"
@@ -40,12 +45,7 @@ def _hyphens(value: Any) -> str:
 
 
 _WITHOUT_COUNTERPART = {
-    "gdpo": "it normalises each reward of a group on its own before their sum: weight the rewards, and use grpo",
     "gpg": "it scales advantages by the share of trajectories with a score: algorithm.advantage=dr-grpo is the closest",
-    **dict.fromkeys(
-        ("optimal_token_baseline", "tir_optimal_token_baseline"),
-        "it needs the sum of squared probabilities of each token, which the trainer does not record: use rloo or opo",
-    ),
 }
 """Estimators that are refused, with the reason."""
 
@@ -73,6 +73,12 @@ def reward(value: Any, words: Words) -> list[dict[str, str]]:
 def clip(value: Any, words: Words) -> Several:
     """Both bounds of the ratio."""
     return Several({"algorithm.loss.clip_low": value, "algorithm.loss.clip_high": value})
+
+
+def largest_ratio(value: Any, words: Words) -> Several:
+    """The largest ratio for negative advantages, or the largest weight of a token in dppo."""
+    mode = words.get(f"{_ACTOR}.policy_loss.loss_mode", "vanilla")
+    return Several({f"algorithm.loss.{'dual_clip' if mode == 'vanilla' else 'largest_ratio'}": value})
 
 
 def clip_low(value: Any, words: Words) -> Any:

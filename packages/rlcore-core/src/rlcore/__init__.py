@@ -85,6 +85,7 @@ if TYPE_CHECKING:
         Message,
         NumberArray,
         Observation,
+        Preference,
         Prompt,
         RecordedEpisode,
         RewardResult,
@@ -126,8 +127,9 @@ _HOMES = {
     "episodes.tool": "ToolError ToolResult tool",
     "episodes.tool_environment": "ToolEnvironment",
     "types": "Boundary ChatCompletion CodeResult Completion Demonstration Failure Group ImagePart Logprobs LossMask"
-    " MediaSpan Message NumberArray Observation Prompt RecordedEpisode RewardResult RolloutKey RolloutRequest Sampling"
-    " SandboxLimits SandboxSupport Segment Step Stop Task TextPart TokenIds ToolCall ToolSchema Trajectory Turn",
+    " MediaSpan Message NumberArray Observation Preference Prompt RecordedEpisode RewardResult RolloutKey"
+    " RolloutRequest Sampling SandboxLimits SandboxSupport Segment Step Stop Task TextPart TokenIds ToolCall ToolSchema"
+    " Trajectory Turn",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 
@@ -173,6 +175,7 @@ __all__ = [
     "NumberArray",
     "Observation",
     "PluginError",
+    "Preference",
     "Prompt",
     "RecipeSpec",
     "RecordedEpisode",

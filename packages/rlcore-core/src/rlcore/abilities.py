@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from rlcore.errors import UserError
-from rlcore.types import Demonstration, Group, NumberArray, RecordedEpisode, Task
+from rlcore.types import Demonstration, Group, NumberArray, Preference, RecordedEpisode, Task
 
 if TYPE_CHECKING:
     from rlcore.diagnosis.diagnosing import Diagnosis
@@ -98,6 +98,15 @@ class ConversationDataset(Protocol):
     """A dataset whose rows are conversations. Supervised training reads them instead of demonstrations."""
 
     def conversations(self, split: str) -> Sequence[Demonstration]:
+        """All of ``train`` or ``evaluation``, in a fixed order; empty for a split without any."""
+        ...
+
+
+@runtime_checkable
+class PreferenceDataset(Protocol):
+    """A dataset whose rows are prompts with a chosen and a rejected answer, for preference training."""
+
+    def preferences(self, split: str) -> Sequence[Preference]:
         """All of ``train`` or ``evaluation``, in a fixed order; empty for a split without any."""
         ...
 

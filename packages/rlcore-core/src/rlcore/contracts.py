@@ -109,7 +109,7 @@ class Dataset(Protocol):
     """A source of tasks, created from its options in ``[data]``.
 
     Other abilities of a dataset are protocols of `rlcore.abilities`: `DemonstrationDataset`, `ConversationDataset`,
-    `TextDataset`, `CountsSkipped` and `MapsRows`.
+    `PreferenceDataset`, `TextDataset`, `CountsSkipped` and `MapsRows`.
     """
 
     def tasks(self, split: str) -> Sequence[Task]:

@@ -62,6 +62,17 @@ class EpisodePolicy(Protocol):
         """
         ...
 
+    def role(self, name: str) -> EpisodePolicy:
+        """The policy in a role, such as a player of a game or an agent of a team. Equal names give the same object.
+
+        The conversations of a role become a separate trajectory with its own rewards, which is compared with those of
+        the same role in other episodes of the task.
+
+        Raises:
+            ValueError: the name has other characters than letters, digits, ``-`` and ``_``, or more than 40.
+        """
+        ...
+
 
 @runtime_checkable
 class Harness(Protocol):
@@ -72,6 +83,9 @@ class Harness(Protocol):
 
     async def run(self, task: Task, *, policy: EpisodePolicy, seed: int, context: EpisodeContext) -> Step:
         """Run the agent, and return how the episode ended. A reward is added to that of the last turn.
+
+        If the policy has roles, the numbers of ``info`` and the messages belong to each of them, and a reward only to
+        the policy without a role.
 
         An exception is a failure of the environment, as for `rlcore.contracts.Environment`, unless the policy had
         stopped to answer: then the episode ended for that reason. So is an agent that never asks the policy.

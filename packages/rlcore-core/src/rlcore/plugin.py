@@ -46,6 +46,12 @@ rlcore_specs = [
         summary="Conversations for supervised training, from JSON or JSONL files.",
     ),
     DatasetSpec(
+        id="preferences",
+        target="rlcore.data.preferences:PreferenceData",
+        config="rlcore.data.preferences:PreferenceDataConfig",
+        summary="Prompts with a chosen and a rejected answer, from JSON, JSONL or parquet files.",
+    ),
+    DatasetSpec(
         id="hub",
         target="rlcore.data.hub:HubData",
         config="rlcore.data.hub:HubDataConfig",

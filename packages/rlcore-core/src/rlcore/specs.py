@@ -316,17 +316,19 @@ class TrainerSpec(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlgorithmSpec(Spec):
-    """An advantage estimator or a policy loss.
+    """An advantage estimator, a policy loss, or a loss of preferences.
 
     ``target`` is a function with one of the decorators of `rlcore_trainer.algorithms`, another function of the inputs,
     or a class that is instantiated once per run with ``target(config)`` (``target()`` without ``config``) and called
-    with the inputs. ``config``, or the attribute ``Config`` of the target, is the model of ``[algorithm.advantage]`` or
-    ``[algorithm.loss]``. Requirements such as a critic are declared as ``traits``; see
+    with the inputs. ``config``, or the attribute ``Config`` of the target, is the model of ``[algorithm.advantage]``,
+    ``[algorithm.loss]`` or ``[preference.loss]``. Requirements such as a critic are declared as ``traits``; see
     `rlcore_trainer.algorithms.interface`.
     """
 
     hook: ClassVar[str] = "rlcore_algorithms"
-    part: Literal["advantage", "loss"] = "advantage"
+    part: Literal["advantage", "loss", "preference_loss"] = "advantage"
+    needs_rewards: bool = True
+    """Whether a run with this advantage requires a reward."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

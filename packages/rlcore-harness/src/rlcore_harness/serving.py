@@ -110,6 +110,10 @@ class ServedPolicy:
         """Raise `ValueError`."""
         raise ValueError("this policy is served without training, so it takes no rewards")
 
+    def role(self, name: str) -> ServedPolicy:
+        """This policy: its conversations are not kept."""
+        return self
+
     async def close(self) -> None:
         """End the conversations and the engine."""
         await self._era.conversations.close()

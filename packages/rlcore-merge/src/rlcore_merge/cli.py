@@ -83,7 +83,11 @@ class MergeCommand(click.Command):
     "--threads", type=click.IntRange(1, 1024), help="Number of threads. Default: the number of cores, at most 8."
 )
 @click.option(
-    "--upload", "--hf_upload_path", "repository", metavar="REPO", help="Upload the result to the Hugging Face Hub."
+    "--upload",
+    "--hf_upload_path",
+    "repository",
+    metavar="REPO",
+    help="Upload the result with a model card to the Hugging Face Hub.",
 )
 @click.option("--private", is_flag=True, help="Create the Hub repository as private.")
 @click.option("--local_dir", type=click.Path(path_type=Path), help="Same as SOURCE (verl's name).")
@@ -150,6 +154,10 @@ def merge(
         _print_summary(merged)
     status = 0 if reference is None else _check(out or source, reference, base, tolerance)
     if repository is not None and out is not None and status == 0:
+        from rlcore_merge.layouts import Layouts
+        from rlcore_merge.model_card import write_card
+
+        write_card(out, Layouts().find(source)[0], repository)
         say(f"uploaded to {_upload(out, repository, private=private)}")
     return status
 

@@ -12,6 +12,7 @@ from rlcore.console.wording import counted
 from rlcore.errors import UserError
 from rlcore.models.agreement import check_agreement
 from rlcore.models.config_file import read_config
+from rlcore.models.reward_model import is_reward_model
 from rlcore.models.vision_language import sees_images
 from rlcore.models.weights import COPY, Types, check_types
 from torch import nn
@@ -21,6 +22,7 @@ from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
     AutoModelForImageTextToText,
+    AutoModelForSequenceClassification,
     PreTrainedModel,
 )
 from transformers.utils.logging import disable_progress_bar, set_verbosity_error
@@ -127,7 +129,10 @@ def _pickled_types(path: Path) -> Types:
 
 def class_of(folder: Path) -> Any:
     """Return the class of ``transformers`` that loads a folder."""
-    return AutoModelForImageTextToText if sees_images(read_config(folder), folder) else AutoModelForCausalLM
+    config = read_config(folder)
+    if is_reward_model(config):
+        return AutoModelForSequenceClassification
+    return AutoModelForImageTextToText if sees_images(config, folder) else AutoModelForCausalLM
 
 
 def config_of(folder: Path) -> Any:

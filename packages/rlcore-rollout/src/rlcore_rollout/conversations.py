@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -41,6 +42,8 @@ Key = tuple[Any, ...]
 
 LONGEST_TOKEN = 64
 """Characters. A text with more of them for each token of the context does not fit into it."""
+ROLE = re.compile(r"[A-Za-z0-9_-]{1,40}")
+"""A role is a part of the names of metrics."""
 FULL = "the conversation leaves no room for an answer in the context of the model"
 
 
@@ -127,6 +130,7 @@ class Conversations:
     ) -> None:
         self._client, self._sampling, self._session, self._images = model_client, sampling, session, images
         self._release, self._timeout_s, self._until = release, timeout_s, until
+        self._roles: dict[str, Conversations] = {}
         self.max_turns: int | None = None
         self.failure: Failure | None = None
         self.stop: Stop | None = None
@@ -147,6 +151,11 @@ class Conversations:
     def turns(self) -> int:
         """The number of turns so far, without those that were withdrawn."""
         return len(self._by_turn)
+
+    @property
+    def by_role(self) -> dict[str, Conversations]:
+        """These conversations as those of the role ``""``, and those of the roles that the harness has asked for."""
+        return {"": self, **self._roles}
 
     def records(self) -> list[Record]:
         """The conversations in which the policy has answered, in the order in which they began.
@@ -237,11 +246,29 @@ class Conversations:
             raise ValueError(f"the reward of turn {number} would not be finite")
         turns[index] = replace(turns[index], reward=total)
 
+    def role(self, name: str) -> Conversations:
+        """As `EpisodePolicy.role`."""
+        if not ROLE.fullmatch(name):
+            raise ValueError(f"the name of a role has 1 to 40 letters, digits, '-' or '_', unlike {name!r:.60}")
+        if name not in self._roles:
+            self._roles[name] = Conversations(
+                model_client=self._client,
+                sampling=replace(self._sampling, seed=derive_seed(self._sampling.seed, "role", name)),
+                session=f"{self._session}:{name}",
+                images=self._images,
+                release=self._release,
+                timeout_s=self._timeout_s,
+                until=self._until,
+            )
+        return self._roles[name]
+
     async def close(self) -> None:
         """End the episode, and the engine's sessions."""
         self._closed = True
         for session in self._sessions:
             await self._release(session)
+        for role in self._roles.values():
+            await role.close()
 
     def _require_open(self) -> None:
         if self._closed:

@@ -57,8 +57,10 @@ class AgentLoop:
         sampling: Sampling,
         session: str,
         images: ImagePool | None = None,
-    ) -> Trajectory:
+    ) -> tuple[Trajectory, ...]:
         """Run one episode of the task of ``context``. The caller closes the context after scoring.
+
+        The result has one trajectory, or one for each role in which a harness has asked the policy.
 
         A generation that reaches its token limit ends the trajectory as ``length``: its text is kept and scored, its
         calls are not parsed, and the environment does not receive it. A context without room for another token also
@@ -79,37 +81,41 @@ class AgentLoop:
         """
         task = context.task
         images = images or ImagePool(self.model_client.fit)
-        record = Record(name=session, images=EpisodeImages(images, task.images), sampling=sampling)
+        records = [Record(name=session, images=EpisodeImages(images, task.images), sampling=sampling)]
         closing: list[str] = []
         try:
-            await self._episode(record, context, environment_seed, sampling, closing)
+            await self._episode(records, context, environment_seed, sampling, closing)
         except End as end:
             failure = end.failure
             if failure is not None:
                 failure = replace(failure, message="; ".join([failure.message, *closing]))
             elif closing:
-                record.count("closing_failures", float(len(closing)))
+                records[0].count("closing_failures", float(len(closing)))
                 context.logger.warning("task %s, sibling %d: %s", task.id, context.sibling, "; ".join(closing))
-            return Trajectory(
-                task_id=task.id,
-                sibling=context.sibling,
-                segments=tuple(segment.frozen() for segment in record.segments),
-                stop=end.stop,
-                failure=failure,
-                tools=record.tools,
-                images=record.images.used,
-                metrics=record.metrics,
-                sampling=record.sampling,
+            return tuple(
+                Trajectory(
+                    task_id=task.id,
+                    sibling=context.sibling,
+                    role=record.role,
+                    segments=tuple(segment.frozen() for segment in record.segments),
+                    stop=end.stop if failure is not None else record.stop or end.stop,
+                    failure=failure,
+                    tools=record.tools,
+                    images=record.images.used,
+                    metrics=record.metrics,
+                    sampling=record.sampling,
+                )
+                for record in records
             )
 
     async def _episode(
-        self, record: Record, context: EpisodeContext, seed: int, sampling: Sampling, closing: list[str]
+        self, records: list[Record], context: EpisodeContext, seed: int, sampling: Sampling, closing: list[str]
     ) -> NoReturn:
         environment = await self._ask("the environment's constructor", self.make_environment, until=context.deadline)
         try:
             if isinstance(environment, Harness) and not hasattr(environment, "reset"):
-                await self._run(environment, record, context, seed, sampling, closing)
-            await self._converse(environment, record, context, seed, sampling, closing)
+                await self._run(environment, records, context, seed, sampling, closing)
+            await self._converse(environment, records[0], context, seed, sampling, closing)
         finally:
             await self._close("close", environment.close, threaded=self.blocking, closing=closing)
 
@@ -156,13 +162,17 @@ class AgentLoop:
     async def _run(
         self,
         harness: Harness,
-        record: Record,
+        records: list[Record],
         context: EpisodeContext,
         seed: int,
         sampling: Sampling,
         closing: list[str],
     ) -> NoReturn:
-        """Answer an agent that has its own loop. Its conversations become the segments of the trajectory."""
+        """Answer an agent that has its own loop.
+
+        Its conversations become the segments of a trajectory, and those of each role the segments of another one.
+        """
+        record = records[0]
         policy = Conversations(
             model_client=self.model_client,
             sampling=sampling,
@@ -187,26 +197,28 @@ class AgentLoop:
             _expect("run", step, Step, flaw_in_step)
             if step.reward is not None and policy.turns:
                 policy.reward(step.reward)
+            elif step.reward is not None and len(policy.by_role) > 1:
+                raise End.failed(Boundary.ENVIRONMENT, "run returned a reward, but the policy answered only in roles")
         except ValueError as error:  # a sum that is not finite
             raise End.failed(Boundary.ENVIRONMENT, str(error)) from error
         except End:
-            if policy.failure is None and policy.stop is None:
+            if all(each.failure is None and each.stop is None for each in policy.by_role.values()):
                 raise
         finally:
             await policy.close()
-            record.join(policy.records())
-            record.sampling = policy.sampling
-        if policy.failure is not None:
-            raise End(Stop.CANCELLED, policy.failure)
-        if not policy.turns and policy.stop is None:
+            asked = {role: each for role, each in policy.by_role.items() if each.turns or each.stop is not None}
+            if asked:
+                records[:] = [_joined(record, role, each) for role, each in asked.items()]
+        if failure := next((each.failure for each in policy.by_role.values() if each.failure is not None), None):
+            raise End(Stop.CANCELLED, failure)
+        if not asked:
             raise End.failed(Boundary.ENVIRONMENT, "the harness did not ask the policy")
-        if policy.step_reward is not None:
-            record.count("step_reward", policy.step_reward)
-        if step is not None and record.segments:
-            record.add_step(replace(step, reward=None))
-            if step.observation.messages:
-                record.add_unseen((await record.enter(step.observation)).messages)
-        raise End(policy.stop or (_reason(step) if step is not None else Stop.DONE))
+        for made in records:
+            if step is not None and made.segments:
+                made.add_step(replace(step, reward=None))
+                if step.observation.messages:
+                    made.add_unseen((await made.enter(step.observation)).messages)
+        raise End(_reason(step) if step is not None else Stop.DONE)
 
     async def _ask(
         self,
@@ -245,6 +257,15 @@ class AgentLoop:
             await call(name, method, *arguments, timeout_s=self.limits.environment_timeout_s, threaded=threaded)
         except CallFailed as failed:
             closing.append(str(failed))
+
+
+def _joined(record: Record, role: str, conversations: Conversations) -> Record:
+    """The record of a role."""
+    made = replace(record, role=role, stop=conversations.stop, sampling=conversations.sampling, segments=[], metrics={})
+    made.join(conversations.records())
+    if conversations.step_reward is not None:
+        made.count("step_reward", conversations.step_reward)
+    return made
 
 
 def _reason(step: Step) -> Stop:

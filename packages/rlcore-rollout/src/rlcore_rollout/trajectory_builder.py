@@ -143,6 +143,10 @@ class Record:
     metrics: dict[str, float] = field(default_factory=dict)
     sampling: Sampling | None = None
     """The sampling parameters of all generations."""
+    role: str = ""
+    """As `Trajectory.role`."""
+    stop: Stop | None = None
+    """Why this role stopped, if not for the reason of the episode."""
 
     @property
     def segment(self) -> GrowingSegment:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -122,28 +123,91 @@ class WarmupConfig(Table):
     """Largest number of recorded episodes that a control policy imitates."""
 
 
-class SupervisedConfig(TrainerTable):
-    """``[trainer]`` for ``sft``: training length, optimiser, batch and data settings."""
+class OfflineConfig(TrainerTable):
+    """The keys of ``[trainer]`` of trainers that make passes over stored examples."""
 
     epochs: Positive = 1
-    """Passes over the training conversations; each pass is shuffled differently."""
+    """Passes over the training examples; each pass is shuffled differently."""
     steps: Positive | None = None
     """Number of optimiser updates; None derives it from ``epochs``."""
-    conversations_per_step: Positive = 16
-    """Conversations per update, independent of the micro-batch size."""
     learning_rate: LearningRate = 1e-5
     """Peak learning rate of AdamW."""
     schedule: Literal["constant", "linear", "cosine"] = "linear"
     """Learning rate schedule after the warm-up: constant, or a decay that reaches zero right after the last step."""
     max_tokens: Annotated[int, Field(ge=2, le=LARGEST)] | None = None
-    """Maximum conversation length in tokens; None uses the model's limit."""
+    """Maximum length of a conversation in tokens; None uses the model's limit."""
+    held_out: Annotated[int, Field(ge=0, le=LARGEST)] = 0
+    """Number of training examples to hold out for evaluation if the dataset has no evaluation examples."""
+
+    @property
+    @abstractmethod
+    def per_step(self) -> int:
+        """The number of examples of an update."""
+
+    @property
+    def tries_tasks(self) -> bool:
+        """Whether evaluation tasks are tried in the environment."""
+        return False
+
+
+class SupervisedConfig(OfflineConfig):
+    """``[trainer]`` for ``sft``: training length, optimiser, batch and data settings."""
+
+    conversations_per_step: Positive = 16
+    """Conversations per update, independent of the micro-batch size."""
     on_long: Literal["skip", "cut", "raise"] = "skip"
     """Action for longer conversations: ``skip`` them, ``cut`` them to the limit, or ``raise`` an error. Skipped and cut
     conversations are counted."""
     demonstrations: Annotated[int, Field(ge=1, le=1_000_000)] = 2048
     """Number of demonstrations to request from a dataset that has no conversations."""
-    held_out: Annotated[int, Field(ge=0, le=LARGEST)] = 0
-    """Number of training conversations to hold out for evaluation if the dataset has no evaluation conversations."""
     rollouts: bool = False
     """Also run the dataset's evaluation tasks in the environment at each evaluation, as configured in
     ``[evaluation]``."""
+
+    @property
+    def per_step(self) -> int:
+        """The number of conversations of an update."""
+        return self.conversations_per_step
+
+    @property
+    def tries_tasks(self) -> bool:
+        """Whether evaluation tasks are tried in the environment."""
+        return self.rollouts
+
+
+class PairsConfig(OfflineConfig):
+    """The keys of ``[trainer]`` of trainers on pairs of answers."""
+
+    pairs_per_step: Positive = 16
+    """Pairs per update, independent of the micro-batch size."""
+    on_long: Literal["skip", "raise"] = "skip"
+    """Action for a pair with a conversation longer than ``max_tokens``: ``skip`` and count it, or ``raise`` an
+    error."""
+
+    @property
+    def per_step(self) -> int:
+        """The number of pairs of an update."""
+        return self.pairs_per_step
+
+
+class PreferenceTrainerConfig(PairsConfig):
+    """``[trainer]`` for ``preference``: training length, optimiser, batch and data settings."""
+
+    learning_rate: LearningRate = 1e-6
+    """Peak learning rate of AdamW."""
+    rollouts: bool = False
+    """Also run the dataset's evaluation tasks in the environment at each evaluation, as configured in
+    ``[evaluation]``."""
+
+    @property
+    def tries_tasks(self) -> bool:
+        """Whether evaluation tasks are tried in the environment."""
+        return self.rollouts
+
+
+class RewardModelTrainerConfig(PairsConfig):
+    """``[trainer]`` for ``reward-model``: training length, optimiser, batch and data settings."""
+
+    center: NonNegative = 0.0
+    """Weight of the squared sum of the scores of a pair, which keeps scores near zero (Eisenstein et al. 2023, arXiv
+    2312.09244, eq. 2); 0.01 is usual."""

@@ -30,6 +30,7 @@ METRICS = (
         healthy="above its minimum at the start, then rises",
     ),
     Metric("reward/ID", "Mean value of one reward, also of one with weight 0.", "max", healthy="as `reward/mean`"),
+    Metric("reward/ROLE", "Mean reward of one role, in episodes with several.", "max"),
     Metric("reward/ID/COMPONENT", "Mean of a component over the trajectories that have it.", None),
     Metric(
         "accuracy",
@@ -87,7 +88,9 @@ METRICS = (
     Metric("evaluation/reward", "Mean reward on held-out tasks.", "max", healthy="rises with `reward/mean`"),
     Metric("evaluation/not_scored", "Held-out trajectories without a score.", "min", healthy="0"),
     Metric("evaluation/NAME/accuracy", "Share of solved held-out tasks of one of several environments.", "max"),
-    Metric("evaluation/NAME/reward", "Mean reward on held-out tasks of one of several environments.", "max"),
+    Metric(
+        "evaluation/NAME/reward", "Mean reward on held-out tasks of one of several environments, or of a role.", "max"
+    ),
     Metric(
         "evaluation/NAME/not_scored", "Held-out trajectories of one environment without a score.", "min", healthy="0"
     ),
@@ -111,6 +114,25 @@ METRICS = (
     Metric("learning_rate", "Learning rate of the step.", healthy="above 1e-10"),
     Metric("updates", "Optimiser updates in the step.", healthy="at least 1"),
     Metric("conversations", "Conversations in the step of supervised training."),
+    Metric("pairs", "Pairs of answers in the step of preference training or of a reward model."),
+    Metric(
+        "preference/accuracy",
+        "Share of pairs whose chosen answer has the higher implicit reward, or score of the reward model.",
+        "max",
+        healthy="0.5 at the start, then rises",
+    ),
+    Metric("preference/margin", "Reward of the chosen answer minus that of the rejected one.", "max", healthy="rises"),
+    Metric("preference/chosen", "Mean implicit reward, or score, of chosen answers."),
+    Metric("preference/rejected", "Mean implicit reward, or score, of rejected answers."),
+    Metric("logprobs/chosen", "Mean log-probability of chosen answers, in nats.", healthy="does not fall for long"),
+    Metric("logprobs/rejected", "Mean log-probability of rejected answers, in nats."),
+    Metric(
+        "evaluation/preference/accuracy",
+        "`preference/accuracy` on held-out pairs.",
+        "max",
+        healthy="rises with `preference/accuracy`",
+    ),
+    Metric("evaluation/preference/margin", "`preference/margin` on held-out pairs.", "max", healthy="rises"),
     Metric("data/epoch", "Passes over the training data so far."),
     Metric(
         "data/unused",
@@ -161,10 +183,35 @@ METRICS = (
     Metric("clip/low", "Share of tokens clipped at the lower bound."),
     Metric("clip/high", "Share of tokens clipped at the upper bound."),
     Metric("clip/dual", "Share of tokens at the bound of the dual clip."),
+    Metric("clip/covariance", "Share of tokens that `clip-cov` removes for their covariance."),
     Metric("sapo/gate", "Mean gate of SAPO; 1 is an unchanged gradient."),
+    Metric("vespo/weight", "Mean weight of VESPO; 1 is an unchanged gradient."),
+    Metric("off_policy/masked", "Share of tokens that `algorithm.off_policy_threshold` leaves out."),
     Metric("kl/mean", "Divergence from the reference, in nats per token.", healthy="near 0 in the first step; below 1"),
     Metric("kl/old", "Divergence from the policy before the updates, in nats per token.", healthy="near 0"),
     Metric("kl/coefficient", "Coefficient of the KL term."),
+    Metric(
+        "distillation/kl",
+        "Divergence of the policy from the teacher, estimated from the sampled tokens, in nats per token.",
+        "min",
+        healthy="falls towards 0",
+    ),
+    Metric(
+        "distillation/divergence",
+        "The divergence that distillation minimises, in nats per token; not with `sampled`.",
+        "min",
+        healthy="falls towards 0",
+    ),
+    Metric(
+        "distillation/preferred",
+        "Share of the sampled tokens that are more likely under the teacher than under the policy.",
+        healthy="rises towards a half",
+    ),
+    Metric(
+        "distillation/teacher_entropy",
+        "Mean entropy of the teacher, in nats per token.",
+        healthy="falls, as the policy reaches contexts that the teacher knows",
+    ),
     Metric(
         "logprob_gap/mean",
         "Mean difference of log-probabilities between engine and trainer, in nats.",

@@ -17,6 +17,9 @@ ADVANTAGES = {
     "rloo": "Reward minus the mean of the other trajectories in the group.",
     "opo": "Reward minus the length-weighted group mean.",
     "pass-at-k": "Best reward of a group minus the second best.",
+    "max-rl": "Reward minus the group mean, divided by the group mean.",
+    "gdpo": "Each reward normalised in its group, then their weighted sum over the rollout.",
+    "optimal-token-baseline": "Return minus the baseline of least variance of its position; two more forward passes.",
     "reinforce-plus-plus": "Discounted returns, whitened over the rollout; needs no groups.",
     "reinforce-plus-plus-baseline": "Reward minus the group mean, whitened over the rollout.",
     "remax": "Return minus the reward of the greedy response; needs no groups.",
@@ -25,10 +28,31 @@ LOSSES = {
     "clip": "PPO's clipped surrogate with per-token ratios.",
     "gspo": "Clipped surrogate with one ratio per trajectory.",
     "gspo-token": "GSPO with per-token advantages.",
+    "luspo": "GSPO with the loss of a trajectory multiplied by its length.",
+    "vespo": "A smooth weight of each trajectory by the product of its ratios.",
     "cispo": "Clips the importance weight of each token and keeps its gradient.",
     "sapo": "Replaces the hard clip with a soft gate.",
     "geo-mean": "Geometric mean of a trajectory's clipped token ratios.",
     "gpg": "The policy gradient without ratios or clipping.",
+    "dppo-tv": "The policy gradient without tokens whose probability has moved too far with their advantage.",
+    "dppo-kl": "The same with a bound of the KL divergence.",
+    "symmetric-tv": "The policy gradient without tokens whose probability has moved, and a penalty on log-ratios.",
+    "clip-cov": "The clipped surrogate without some of the tokens that reduce the entropy most.",
+    "kl-cov": "The policy gradient with a KL penalty on the tokens that reduce the entropy most.",
+}
+
+PREFERENCE_LOSSES = {
+    "dpo": "Direct preference optimisation, with label smoothing as an option.",
+    "robust-dpo": "DPO that corrects for a share of swapped labels.",
+    "dpo-norm": "DPO with means over tokens instead of sums.",
+    "ipo": "Identity preference optimisation: a squared distance from a margin.",
+    "hinge": "A hinge on the margin between both answers.",
+    "sppo": "Self-play preference optimisation: a squared distance from a target for each answer.",
+    "apo-zero": "Anchored preferences, for chosen answers that are better than those of the policy.",
+    "apo-down": "Anchored preferences, for chosen answers that are worse than those of the policy.",
+    "simpo": "Means over tokens with a margin; needs no reference.",
+    "orpo": "Odds ratio of both answers, with the likelihood of the chosen one; needs no reference.",
+    "cpo": "DPO without a reference, with the likelihood of the chosen answer.",
 }
 
 
@@ -75,6 +99,31 @@ rlcore_specs = [
         shards=True,
         tables=(("lora", "rlcore_models.lora_config:LoraTable"),),
     ),
+    TrainerSpec(
+        id="preference",
+        target="rlcore_trainer.preferences.trainer:PreferenceTrainer",
+        config="rlcore_trainer.config:PreferenceTrainerConfig",
+        summary="Preference training on pairs of answers, such as DPO; needs no environment.",
+        needs_environment=False,
+        check="rlcore_trainer.preferences.check:check",
+        memory="rlcore_trainer.checks.memory:memory",
+        quantizes=True,
+        shards=True,
+        tables=(
+            ("preference", "rlcore_trainer.algorithms.preferences.config:PreferenceConfig"),
+            ("lora", "rlcore_models.lora_config:LoraTable"),
+        ),
+    ),
+    TrainerSpec(
+        id="reward-model",
+        target="rlcore_trainer.preferences.trainer:RewardModelTrainer",
+        config="rlcore_trainer.config:RewardModelTrainerConfig",
+        summary="A reward model that learns to score answers from pairs; needs no environment.",
+        needs_environment=False,
+        check="rlcore_trainer.preferences.check:check",
+        memory="rlcore_trainer.checks.memory:memory",
+        shards=True,
+    ),
     StrategySpec(
         id="single",
         target="rlcore_trainer.distributed.strategies.single:SingleProcess",
@@ -98,6 +147,13 @@ rlcore_specs = [
         launch="rlcore_trainer.distributed.launch:launch",
         check="rlcore_trainer.distributed.launch:check",
     ),
+    AlgorithmSpec(
+        id="none",
+        part="advantage",
+        target=_function("advantages", "none"),
+        summary="Zero: rewards are measured, but not trained on. For distillation; needs no groups and no rewards.",
+        needs_rewards=False,
+    ),
     *(
         AlgorithmSpec(id=id, part="advantage", target=_function("advantages", id), summary=summary)
         for id, summary in ADVANTAGES.items()
@@ -105,6 +161,10 @@ rlcore_specs = [
     *(
         AlgorithmSpec(id=id, part="loss", target=_function("losses", id), summary=summary)
         for id, summary in LOSSES.items()
+    ),
+    *(
+        AlgorithmSpec(id=id, part="preference_loss", target=_function("preferences", id), summary=summary)
+        for id, summary in PREFERENCE_LOSSES.items()
     ),
     AlgorithmSpec(
         id="gae",

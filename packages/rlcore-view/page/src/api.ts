@@ -81,6 +81,8 @@ export interface Row {
   step: number;
   group: number;
   sibling: number;
+  /** In episodes in which the policy has several. */
+  role?: string;
   task: string;
   environment: string;
   reward: Num;

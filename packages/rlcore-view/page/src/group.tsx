@@ -308,7 +308,9 @@ function ColumnHead({ place, siblings }: { place: Where; siblings: Column }) {
           {siblings.map((one, index) => (
             <>
               {index > 0 && ", "}
-              <a href={hrefOf(place, one)}>{one.row.sibling}</a>
+              <a href={hrefOf(place, one)}>
+                {one.row.sibling} {printable(one.row.role ?? "")}
+              </a>
             </>
           ))}
           {siblings.length > 1 && ": same messages"}

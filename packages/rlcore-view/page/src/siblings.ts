@@ -14,7 +14,7 @@ export function columnsOf(ordered: Trajectory[]): Column[] {
   for (const one of ordered) {
     const { row, rewards, failure, segments } = one;
     const values = rewards.map(({ value, components }) => [value, components]);
-    const result = [row.reward, row.stop, row.excluded, failure, values];
+    const result = [row.role, row.reward, row.stop, row.excluded, failure, values];
     const isControl = segments.some((segment) => segment.series.length);
     const key = isControl ? String(row.sibling) : JSON.stringify([messagesOf(one), result]);
     const same = columns.get(key);

@@ -43,6 +43,17 @@ class DataConfig(Table):
     """Use only the first tasks of each split; None uses all."""
 
 
+class PreferenceDataConfig(Table):
+    """``[data]`` of ``gsm8k-preferences``: generated problems with a right and a wrong calculation."""
+
+    id: str = "gsm8k-preferences"
+    """Id of the dataset."""
+    pairs: Annotated[int, Field(ge=1, le=1_000_000)] = 2048
+    """Number of training pairs."""
+    swapped: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Share of training pairs whose answers are swapped, as a control experiment: with 0.5, nothing can be learned."""
+
+
 class PrepareConfig(Table):
     """Keys of ``rlcore data prepare gsm8k-tools``."""
 

@@ -31,4 +31,10 @@ rlcore_specs = [
         prepare_config=f"{_PACKAGE}.config:PrepareConfig",
         summary="Question and answer rows from JSON, JSONL or parquet files, or generated problems.",
     ),
+    DatasetSpec(
+        id="gsm8k-preferences",
+        target=f"{_PACKAGE}.preferences:Gsm8kPreferences",
+        config=f"{_PACKAGE}.config:PreferenceDataConfig",
+        summary="Generated problems with a right and a wrong calculation, for preference training.",
+    ),
 ]

@@ -138,13 +138,17 @@ def demonstrations(count: int, *, seed: int, split: str = "train") -> Iterator[t
     for _ in range(count):
         problem = make(split, rng)
         expression = problem.expression if rng.random() < SHARE_CORRECT else problem.wrong_expression
-        result = format_value(evaluate(expression))
-        yield (
-            Message(role="user", content=problem.question),
-            call_message("", expression, id="call_0"),
-            Message(role="tool", content=result, name="calculator", tool_call_id="call_0"),
-            final_message(result),
-        )
+        yield Message(role="user", content=problem.question), *solution(expression)
+
+
+def solution(expression: str) -> tuple[Message, ...]:
+    """The messages after a question that is answered with the result of one call."""
+    result = format_value(evaluate(expression))
+    return (
+        call_message("", expression, id="call_0"),
+        Message(role="tool", content=result, name="calculator", tool_call_id="call_0"),
+        final_message(result),
+    )
 
 
 def _task(id: str, problem: Problem) -> Task:

@@ -215,6 +215,7 @@ class ExplorerTraining:
                 advantages_M=advantages_BT[valid],
                 weights_M=weights,
                 sequence_M=sequence,
+                factors_M=torch.ones_like(weights),
             )
         )
         values, before, returns = self._explorer.value(now)[:, 0], batch.stored["value"][valid], returns_BT[valid]

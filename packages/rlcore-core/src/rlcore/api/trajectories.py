@@ -48,7 +48,7 @@ class Trajectories:
     def rows(self) -> Iterator[dict[str, Any]]:
         """A flat row for each trajectory, without its tokens. ``reward`` is None if it is not scored.
 
-        ``environment`` is present in runs with several.
+        ``environment`` is present in runs with several, and ``role`` in episodes with several.
         """
         return map(_flat, self._table())
 
@@ -74,6 +74,7 @@ def _flat(row: Row) -> dict[str, Any]:
         **({"environment": row["environment"]} if row["environment"] else {}),
         "task_id": row["task"],
         "sibling": row["sibling"],
+        **({"role": row["role"]} if "role" in row else {}),
         "reward": row["reward"],
         **{f"reward/{id}": value for id, value in row["rewards"].items()},
         **{name: row[name] for name in ("stop", "failure", "turns", "tokens", "images")},

@@ -35,7 +35,7 @@ COMMANDS = {
     "diagnose": ("rlcore.cli.diagnose:diagnose", "Say why a run does not learn."),
     "data": ("rlcore.cli.data:data", "Prepare and inspect data."),
     "config": ("rlcore.cli.config:config", "Show, explain and compare configurations."),
-    "plugins": ("rlcore.cli.plugins:plugins", "List installed plugins and their problems."),
+    "plugins": ("rlcore.cli.plugins:plugins", "List installed plugins and their problems, and create new ones."),
     "serve": ("rlcore.cli.serve:serve", "Offer an environment or a policy to other programs."),
     "doctor": ("rlcore.cli.doctor:doctor", "Check this machine, and suggest fixes."),
 }
@@ -182,7 +182,7 @@ def _run(command: click.Command, name: str) -> int:
         shown = io.StringIO()
         error.show(file=shown)
         text = shown.getvalue().replace(error.message, printable(error.message))
-        say(*text.rstrip("\n").split("\n"), err=True)
+        say(*text.rstrip("\n").expandtabs(4).split("\n"), err=True)  # tabs of click; those of input are escaped
         return error.exit_code
     except (UserError, ComponentExitError, DivergenceError, EngineError, ProcessError) as error:
         return _refused(error)

@@ -310,7 +310,7 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
         rows += [(f"pass@{k}", f"{value:.3f}") for k, value in summary.pass_at_k.items()]
     if summary.reward is not None:
         rows.append(("reward", f"{summary.reward:.3f}"))
-    rows += [(f"reward {id}", f"{value:.3f}") for id, value in summary.rewards.items()]
+    rows += [(f"reward {id}", f"{value:.3f}") for id, value in [*summary.roles.items(), *summary.rewards.items()]]
     rows += [(f"  {name}", f"{value:.3f}") for name, value in summary.components.items()]
     rows.append(("stopped by", _counts(summary.stops)))
     if summary.reward_errors:

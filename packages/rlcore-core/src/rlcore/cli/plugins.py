@@ -1,15 +1,19 @@
-"""``rlcore plugins``: list installed plugins, their states and components."""
+"""``rlcore plugins``: list installed plugins, their states and components, and create the package of a new one."""
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from rlcore.cli.output import examples, json_option, print_json
+from rlcore.console.invocation import as_typed, started_by_uv
 from rlcore.console.terminal import say
 from rlcore.console.wording import counted
+from rlcore.plugins.creation import NAMES, create, missing, run_command
 from rlcore.plugins.discovery import Plugin, State, discover
 from rlcore.plugins.loading import pip_line
 
@@ -23,9 +27,15 @@ Offered = dict[str, list[dict[str, str]]]
 """The components of a plugin, by kind."""
 
 
-@click.group(epilog=examples("rlcore plugins list --check", "rlcore plugins show gsm8k-tools"))
+@click.group(
+    epilog=examples(
+        "rlcore plugins list --check",
+        "rlcore plugins show gsm8k-tools",
+        "rlcore plugins new my-game --kind environment",
+    )
+)
 def plugins() -> None:
-    """List installed plugins and their problems."""
+    """List installed plugins and their problems, and create new ones."""
 
 
 @plugins.command("list", epilog=examples("rlcore plugins list", "rlcore plugins list --check --json"))
@@ -71,6 +81,33 @@ def show(name: str, as_json: bool) -> None:
         width = max(len(row["id"]) for row in rows)
         for row in rows:
             say(f"  {row['id']:<{width}}  {row['summary']}".rstrip())
+
+
+@plugins.command(
+    epilog=examples(
+        "rlcore plugins new my-game --kind environment",
+        "rlcore plugins new brevity --kind reward --output ../brevity",
+    )
+)
+@click.argument("name")
+@click.option("--kind", type=click.Choice(list(NAMES)), required=True, help="What the plugin provides.")
+@click.option("--output", metavar="FOLDER", help="The folder to create, or an empty one.  [default: rl-plugin-NAME]")
+def new(name: str, kind: str, output: str | None) -> None:
+    """Create a package for a plugin of your own: a small one that works, with its tests, to be changed step by step."""
+    folder = Path(output or f"rl-plugin-{name}")
+    create(kind, name, folder)
+    place = shlex.quote(str(folder))
+    editable = shlex.quote(f"{folder if folder.is_absolute() else f'./{folder}'}[dev]")
+    uv, uv_run = ("uv ", "uv run ") if started_by_uv() else ("", "")
+    absent = missing(folder)
+    commands = [
+        *([pip_line(absent)] if absent else []),
+        f"{uv}pip install -e {editable}",
+        f"{as_typed('rlcore plugins list --check')} && {uv_run}pytest {place}",
+        as_typed(run_command(folder)),
+    ]
+    lines = [f"{label:<10}{command}" for label, command in zip(("next", "", "", ""), commands, strict=False)]
+    say(f"created   {folder}, with the {kind} {name!r}", *lines)
 
 
 def _offered(registry: Registry) -> dict[Key, Offered]:

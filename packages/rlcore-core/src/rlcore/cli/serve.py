@@ -46,7 +46,7 @@ class ServeGroup(click.Group):
         return None
 
 
-OTHERS = {"policy": "rlcore-harness"}
+OTHERS = {"policy": "rlcore-harness", "openenv": "rl-plugin-openenv"}
 """Commands of other distributions."""
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
-from rlcore.config.layers import LISTS, OVERRIDES, Layer, leaves, nearest_origin
+from rlcore.config.layers import COMMAND_LINE, LISTS, OVERRIDES, Layer, leaves, nearest_origin
 from rlcore.config.messages import Problem
 from rlcore.config.origins import KeyPath
 from rlcore.config.schema import EnvironmentTable
@@ -22,7 +22,7 @@ SHORT_FORMS = {
     **dict.fromkeys(("environment", "sandbox", "trainer", "strategy", "sampler"), "id"),
 }
 """``model=PATH`` is short for ``model.path=PATH``. For other tables, the value is the ``id`` of the component."""
-WITHIN = (("algorithm", "advantage"), ("algorithm", "loss"))
+WITHIN = (("algorithm", "advantage"), ("algorithm", "loss"), ("preference", "loss"))
 """Tables of components within another table. A string in place of the table is its ``id``. If a layer changes the id,
 the values that recipes and files set for the previous component are dropped."""
 SHARED = ("data", "reward")
@@ -75,7 +75,8 @@ class Merged:
                 value = {self.short_forms[key]: value}
             if key in LISTS and isinstance(value, Mapping) and value and all(map(str.isdecimal, value)):
                 old = self._listed((*path, key), base)
-            if isinstance(value, Mapping) and isinstance(old, dict):
+            cleared = value == {} and layer.origin((*source, key)).startswith(COMMAND_LINE)
+            if isinstance(value, Mapping) and isinstance(old, dict) and not cleared:
                 self._merge(old, value, (*path, key), (*source, key), layer)
             elif isinstance(value, Mapping) and isinstance(old, list):
                 self._merge_into_list(old, value, (*path, key), (*source, key), layer)

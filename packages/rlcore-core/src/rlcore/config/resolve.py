@@ -29,7 +29,7 @@ from rlcore.config.schema import (
 )
 from rlcore.config.tables import Model, TableValidator, check_secrets
 from rlcore.errors import UserError
-from rlcore.specs import EngineSpec, TrainerSpec
+from rlcore.specs import AlgorithmSpec, EngineSpec, TrainerSpec
 
 if TYPE_CHECKING:
     from rlcore.plugins.registry import Registry
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 Others = TypeVar("Others", bound=BaseModel)
 Purpose = Literal["run", "evaluation", "serving"]
-TRAINING_ONLY = frozenset({"trainer", "strategy", "algorithm", "advantage", "loss"})
+TRAINING_ONLY = frozenset({"trainer", "strategy", "algorithm", "advantage", "loss", "preference", "preference_loss"})
 """Kinds that an evaluation does not need. Their tables are checked only if their package is installed."""
 NEEDED = "List should have at least 1 item"
 
@@ -151,7 +151,7 @@ class _Resolver:
             own = {"environment": {"id": ""}, "reward": [], **own}
         if self._brings_its_model():
             own["model"] = {"path": "", **self._table("model")}
-        if isinstance(own.get("environment"), list):
+        if isinstance(own.get("environment"), list) or not self._needs_rewards():
             own.setdefault("reward", [])
         return own
 
@@ -167,7 +167,7 @@ class _Resolver:
 
     def _rewards(self, path: KeyPath, value: object, *, required: bool = True) -> None:
         """Validate the rewards at ``path``."""
-        if required and value == [] and self._needs_environment():
+        if required and value == [] and self._needs_rewards():
             self.validator.bad(path, [], NEEDED)
         for n, table in enumerate(_tables(value)):
             place = (*path, str(n))
@@ -312,12 +312,19 @@ class _Resolver:
         return self.purpose != "run" and isinstance(spec, EngineSpec) and spec.speaks == "messages"
 
     def _needs_environment(self) -> bool:
-        """Whether an environment and a reward are required."""
+        """Whether an environment is required."""
         if self.purpose != "run":
             return self.purpose == "evaluation"
         id = self._table("trainer").get("id", _default_id("trainer"))
         spec = self._spec("trainer", str(id), (), report=False)
         return not isinstance(spec, TrainerSpec) or spec.needs_environment
+
+    def _needs_rewards(self) -> bool:
+        """Whether a reward is required. An advantage may read none, but an evaluation always measures."""
+        chosen = next((one.id for one in self.components if one.path == ("algorithm", "advantage")), None)
+        spec = None if chosen is None else self._spec("advantage", chosen, (), report=False)
+        unread = isinstance(spec, AlgorithmSpec) and not spec.needs_rewards
+        return self._needs_environment() and (self.purpose == "evaluation" or not unread)
 
     def _builder(self) -> None:
         """Validate the options of a ``builtin:NAME`` model with the builder's own model."""

@@ -329,7 +329,7 @@ class RunConfig(Table):
     """Environment, usually set by ``-p PLUGIN``, or a list of them. Optional for trainers without rollouts; the id is
     then empty."""
     reward: list[RewardTable]
-    """Rewards: at least one, unless the trainer does not use rollouts."""
+    """Rewards: at least one, unless the trainer uses no rollouts, or the advantage no rewards."""
     data: dict[str, Any] = {}
     """Dataset; ``id`` defaults to the id of the environment."""
     rollout: RolloutTable = RolloutTable()

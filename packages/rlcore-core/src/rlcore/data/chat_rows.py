@@ -38,8 +38,10 @@ def conversation(row: object, reader: ImageReader) -> tuple[Demonstration, dict[
         raise DataError(
             "a row needs the field 'messages' or 'conversations', both 'prompt' and 'completion', or Alpaca's fields",
             found=f"the fields {', '.join(map(str, row)) or 'none'}",
-            fix="messages is a list of objects with role and content; conversations is a list of objects with from and "
-            "value; prompt and completion are two lists of messages, or two strings; Alpaca's are instruction and "
+            fix="for preferences, set data.id=preferences and trainer.id=preference"
+            if {"chosen", "rejected"} <= set(row)
+            else "messages is a list of objects with role and content; conversations is a list of objects with from "
+            "and value; prompt and completion are two lists of messages, or two strings; Alpaca's are instruction and "
             "output",
         )
     entries, (name,) = fields.pop(forms[0]), forms

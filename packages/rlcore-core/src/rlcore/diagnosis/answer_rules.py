@@ -18,7 +18,9 @@ LONGEST = 160
 
 
 def rewards_zero(run: Evidence) -> str | None:
-    """The mean reward of three steps in a row is 0, and the rewards of all groups are equal."""
+    """The mean reward of three steps in a row is 0, and the rewards of all groups are equal, which training uses."""
+    if run.setting("algorithm.advantage") == "none":
+        return None
     rewards, solved = run.recent("reward/mean", STEPS), run.recent("accuracy", STEPS)
     equal = run.recent("groups/equal", STEPS) or [1.0 - share for share in solved]
     return f"steps {_span(run)}" if rewards and not any(rewards) and equal and min(equal) == 1.0 else None

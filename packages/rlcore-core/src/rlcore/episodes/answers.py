@@ -58,8 +58,11 @@ def most_common_share(groups: Sequence[Group]) -> float | None:
 def repeated(group: Group) -> tuple[bool, bool]:
     """Whether all trajectories of a group have the same tokens and images, and whether two of those have other rewards.
 
-    Both are False for episodes of a control policy, whose decisions are not tokens.
+    Only trajectories of the same role are compared, and not their rewards, which depend on the other roles. Both are
+    False for episodes of a control policy, whose decisions are not tokens.
     """
+    if len(roles := group.roles) > 1:
+        return all(repeated(of)[0] for of in roles.values()), False
     rewards: dict[tuple[object, ...], set[float | None]] = {}
     for one in group.trajectories:
         if not one.sampled_tokens or any(segment.arrays for segment in one.segments):

@@ -53,6 +53,8 @@ class Summary:
     interval: tuple[float, float] | None
     """95 % Wilson interval of the accuracy, with tasks as the independent trials."""
     reward: float | None
+    roles: Mapping[str, float]
+    """Mean reward of each role; empty for episodes without roles."""
     rewards: Mapping[str, float]
     """Mean of each reward by id, over the trajectories with a value."""
     components: Mapping[str, float]
@@ -89,6 +91,10 @@ def summarise(groups: Sequence[Group], *, success: float = 1.0) -> Summary:
     rewards: dict[str, list[float]] = {}
     components: dict[str, list[float]] = {}
     errors = Counter[str]()
+    roles: dict[str, list[float]] = {}
+    for trajectory in scored:
+        if trajectory.role and trajectory.reward is not None:
+            roles.setdefault(trajectory.role, []).append(trajectory.reward)
     for trajectory in everything:
         for id, result in trajectory.rewards.items():
             if result.value is not None:
@@ -108,6 +114,7 @@ def summarise(groups: Sequence[Group], *, success: float = 1.0) -> Summary:
         accuracy=accuracy,
         interval=wilson(accuracy, len(counts)) if accuracy is not None else None,
         reward=_mean([t.reward for t in scored if t.reward is not None]),
+        roles={role: sum(values) / len(values) for role, values in sorted(roles.items())},
         rewards={id: sum(values) / len(values) for id, values in rewards.items()},
         components={name: sum(values) / len(values) for name, values in components.items()},
         reward_errors=dict(errors.most_common()),

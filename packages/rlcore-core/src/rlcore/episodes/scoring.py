@@ -26,6 +26,18 @@ TIMED_OUT = "time-out"
 _KIND = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _-]{0,39}")
 
 
+def reward_names(ids: Sequence[str]) -> list[str]:
+    """Return the names under which a trajectory has the results of these rewards: ids, numbered if they repeat."""
+    names: list[str] = []
+    for id in ids:
+        name, count = id, 1
+        while name in names:
+            count += 1
+            name = f"{id}#{count}"
+        names.append(name)
+    return names
+
+
 class Scorer:
     """Runs the selected rewards and computes their weighted sum.
 
@@ -49,11 +61,7 @@ class Scorer:
         self._groups: list[tuple[str, SelectedReward]] = []
         self._weights: dict[str, float] = {}
         self._origins: dict[str, str] = {}
-        for reward in rewards:
-            name, count = reward.id, 1
-            while name in self._weights:
-                count += 1
-                name = f"{reward.id}#{count}"
+        for name, reward in zip(reward_names([reward.id for reward in rewards]), rewards, strict=True):
             self._weights[name] = reward.weight
             self._origins[name] = f" ({reward.origin})" if reward.origin else ""
             (self._groups if reward.scope == "group" else self._singles).append((name, reward))

@@ -15,7 +15,7 @@ from rlcore.types import Message, TextPart, thaw
 INDEX: Mapping[str, type] = {
     **dict.fromkeys(("purpose",), str),
     **dict.fromkeys(("step", "group", "sibling"), int),
-    **dict.fromkeys(("task", "environment"), str),
+    **dict.fromkeys(("task", "environment", "role"), str),
     "reward": float,
     **dict.fromkeys(("stop", "failure"), str),
     **dict.fromkeys(("tokens", "turns"), int),

@@ -26,7 +26,11 @@ OTHERS: Mapping[str, tuple[str, ...]] = {"engine": ("chat", "release", "close"),
 """The methods of an engine that uses messages, and of a `Harness`: classes that have the first, but not that above."""
 FUNCTIONS = frozenset({"model", "check", "diagnosis"})
 """Kinds whose targets are functions."""
-CALLED = {"tool": "its arguments", "reward": "trajectory, task", "advantage": "inputs", "loss": "inputs"}
+CALLED = {
+    "tool": "its arguments",
+    "reward": "trajectory, task",
+    **dict.fromkeys(("advantage", "loss", "preference_loss"), "inputs"),
+}
 """Kinds whose targets are functions, or classes that are instantiated and called, with their parameters."""
 
 

@@ -134,9 +134,11 @@ def _nearest(name: str, owner: object) -> str | None:
 PUBLISHED = False
 """Whether the distributions of rlcore are on the package index. Until then they are installed from a clone."""
 OWN = frozenset(
-    {*CHECKED, "rlcore-gui", "rl-plugin-aitw", "rl-plugin-gem", "rl-plugin-gsm8k-tools", "rl-plugin-gymnasium"}
-    | {"rl-plugin-llm-judge", "rl-plugin-mind2web", "rl-plugin-miniwob", "rl-plugin-reasoning-gym"}
-    | {"rl-plugin-string-equal", "rlcore-harness"}
+    {*CHECKED, "rlcore-gui", "rlcore-harness", "rlcore-view"}
+    | {"rl-plugin-aitw", "rl-plugin-gem", "rl-plugin-gsm8k-tools", "rl-plugin-gymnasium", "rl-plugin-lerobot"}
+    | {"rl-plugin-llm-judge", "rl-plugin-mind2web", "rl-plugin-miniwob", "rl-plugin-openenv"}
+    | {"rl-plugin-reasoning-gym", "rl-plugin-reward-model", "rl-plugin-robotwin", "rl-plugin-string-equal"}
+    | {"rl-plugin-textarena", "rl-plugin-verifiers", "rl-plugin-visual-search", "rl-plugin-world-model"}
 )
 """The distributions of a clone."""
 _REQUIREMENT = re.compile(r"([\w.-]+)(\[[^\]]*\])?")

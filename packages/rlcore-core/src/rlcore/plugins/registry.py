@@ -53,6 +53,7 @@ _SPECS: Mapping[str, type[Spec]] = {
     "trainer": spec_types.TrainerSpec,
     "advantage": AlgorithmSpec,
     "loss": AlgorithmSpec,
+    "preference_loss": AlgorithmSpec,
     "strategy": spec_types.StrategySpec,
     "policy": spec_types.PolicySpec,
     "action_model": spec_types.ActionModelSpec,
@@ -78,12 +79,17 @@ HOSTED_IMPORT_S = 120.0
 KNOWN_DISTRIBUTIONS: Mapping[str, str] = {
     "harness": "rlcore-harness",
     "miniwob": "rl-plugin-miniwob",
+    **dict.fromkeys(("openenv", "openenv-images", "nemo-gym"), "rl-plugin-openenv"),
     "reasoning-gym": "rl-plugin-reasoning-gym",
     "gsm8k-tools": "rl-plugin-gsm8k-tools",
     "calculator": "rl-plugin-gsm8k-tools",
     "gem": "rl-plugin-gem",
+    "textarena": "rl-plugin-textarena",
+    "trl-environment": "rlcore-compat",
+    "verifiers": "rl-plugin-verifiers",
     "gymnasium": "rl-plugin-gymnasium",
     "llm-judge": "rl-plugin-llm-judge",
+    "reward-model": "rl-plugin-reward-model",
     "string-equal": "rl-plugin-string-equal",
     "control": "rlcore-control",
     "tiny-vla": "rlcore-control",
@@ -113,7 +119,7 @@ class Registry:
     def offers(self, kind: str) -> list[Offer]:
         """All specs of a kind with their plugins, sorted by id. Ids may be duplicated."""
         found = self.plugins.offers(*KINDS[kind])
-        if kind in ("advantage", "loss"):
+        if KINDS[kind].spec is AlgorithmSpec:
             found = [offer for offer in found if isinstance(offer.spec, AlgorithmSpec) and offer.spec.part == kind]
         return sorted(found, key=lambda offer: offer.spec.id)
 
@@ -174,7 +180,7 @@ class Registry:
             return known
         expected = KINDS[kind].spec
         if expected is AlgorithmSpec:
-            return AlgorithmSpec(id=id, target=id, part="loss" if kind == "loss" else "advantage")
+            return AlgorithmSpec(id=id, target=id, part=kind)  # type: ignore[arg-type]  # its kinds are its parts
         if kind == "recipe":
             return expected(id=id, target=id)
         target = self._import(kind, id, where=None, target=id, needs=())

@@ -20,7 +20,7 @@ MOST_NODES = 200
 """Limit of its parts."""
 COLUMNS = (
     *("purpose", "step", "group", "sibling", "task", "environment", "reward", "stop", "failure", "tokens", "turns"),
-    *("mean", "spread", "fate", "why", "excluded", "trained_step", "trained_version", "staleness", "versions"),
+    *("mean", "spread", "fate", "why", "role", "excluded", "trained_step", "trained_version", "staleness", "versions"),
     *("temperature", "top_p", "top_k", "max_new_tokens", "seed"),
 )
 """The columns of every index. The ids of rewards and the names of metrics of the trajectories are columns as well."""

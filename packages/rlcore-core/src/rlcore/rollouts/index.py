@@ -92,7 +92,7 @@ ROW: Mapping[str, Check] = {
 """The columns that each row of an index has, with their checks."""
 OPTIONAL: Mapping[str, Check] = {
     **dict.fromkeys(("offset", "length", "trained_step", "trained_version", "staleness"), _is_count),
-    **dict.fromkeys(("fate", "why"), _is_text),
+    **dict.fromkeys(("fate", "why", "role"), _is_text),
     **dict.fromkeys(("mean", "spread"), _is_number),
     "sampling": _is_flat,
     "versions": lambda value: type(value) is list and len(value) == 2 and all(map(_is_count, value)),
@@ -250,6 +250,7 @@ def rows_of(
             "sibling": one.sibling,
             "task": group.task.id,
             "environment": group.task.environment,
+            **({"role": one.role} if one.role else {}),
             **_summary(one),
             **shared,
             **({"excluded": True} if one.sibling in excluded else {}),

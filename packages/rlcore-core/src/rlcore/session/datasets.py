@@ -17,8 +17,8 @@ from rlcore.images import ImageProcessor, image_size
 from rlcore.models.tokenizer_texts import texts_of
 from rlcore.plugin_calls import value_text
 from rlcore.plugins.registry import asked
-from rlcore.types import Demonstration, RecordedEpisode, Task, derive_seed, media_hash
-from rlcore.types.checking import flaw_in_demonstration, flaw_in_task
+from rlcore.types import Demonstration, Preference, RecordedEpisode, Task, derive_seed, media_hash
+from rlcore.types.checking import flaw_in_demonstration, flaw_in_preference, flaw_in_task
 
 
 def checked_dataset(dataset: Any, what: str) -> Dataset:
@@ -112,6 +112,7 @@ def _no_flaw(row: object) -> None:
 _METHODS: Mapping[str, Callable[[str], Any]] = {
     "tasks": _rows(Task, flaw_in_task),
     "conversations": _rows(Demonstration, flaw_in_demonstration),
+    "preferences": _rows(Preference, flaw_in_preference),
     "demonstrations": _stream(Demonstration, flaw_in_demonstration),
     "episodes": _stream(RecordedEpisode, _no_flaw),
     "texts": _stream(str, _no_flaw),

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from functools import partial
 from numbers import Real
 from typing import Any
 
@@ -30,9 +31,13 @@ async def call(function: Callable[..., Any], *arguments: Any, threaded: bool = F
         return await answer if inspect.isawaitable(answer) else answer
 
 
-def component(registry: Registry, kind: str, id: str, options: Mapping[str, Any] | None) -> Callable[[], Any]:
-    """Return a function that creates the component with these options, validated by its own model."""
+def component(
+    registry: Registry, kind: str, id: str, options: Mapping[str, Any] | None, **keywords: Any
+) -> Callable[[], Any]:
+    """Return a function that creates the component with these options, validated by its own model, and keywords."""
     target, model = registry.load(kind, id), registry.config_model(kind, id)
+    if keywords:
+        target = partial(target, **keywords)
     if model is None:
         assert not options, f"the {kind} {id!r} takes no options, but was given {dict(options or {})}"
         return lambda: make(target, None)

@@ -58,6 +58,10 @@ class SilentPolicy:
     def reward(self, value: float, *, turn: int | None = None) -> None:
         """As `EpisodePolicy.reward`."""
 
+    def role(self, name: str) -> SilentPolicy:
+        """This policy, which plays all roles."""
+        return self
+
 
 class HarnessChecks:
     """Checks one harness, and records what it violates.

@@ -24,7 +24,7 @@ from rlcore.errors import DataError, RlcoreError
 from rlcore.plugins.forms import wrong_fields
 from rlcore.plugins.installed import Offer
 from rlcore.plugins.loading import HEAVY, load_attribute
-from rlcore.plugins.registry import KINDS, Registry
+from rlcore.plugins.registry import KINDS, Registry, declared
 from rlcore.session.datasets import checked_dataset
 from rlcore.specs import AlgorithmSpec, ConfigAdapterSpec, DatasetSpec, TrainerSpec
 from rlcore.testing.calling import Findings, component, select_reward
@@ -210,12 +210,17 @@ def _tables(
             continue  # a reward of a package that is required to run the recipe
         if options.pop("weight", 1.0) > 0:
             rewards.append(select_reward(str(reward_id), options))
-    return component(registry, "environment", str(environment_id), environment), _dataset(registry, tree), rewards
+    make_environment = component(registry, "environment", str(environment_id), environment)
+    return make_environment, _dataset(registry, tree, make_environment), rewards
 
 
-def _dataset(registry: Registry, tree: Mapping[str, Any]) -> Callable[[], Any]:
+def _dataset(
+    registry: Registry, tree: Mapping[str, Any], make_environment: Callable[[], Any] | None = None
+) -> Callable[[], Any]:
     data, id = _without_id(tree.get("data", {}))
-    return component(registry, "dataset", str(id or tree["environment"].get("id")), data)
+    id = str(id or tree["environment"].get("id"))
+    keywords = declared(registry.load("dataset", id), environment=make_environment)
+    return component(registry, "dataset", id, data, **keywords)
 
 
 def _environment(registry: Registry, id: str, tree: Mapping[str, Any], oracle: Oracle | None) -> None:

@@ -21,7 +21,7 @@ from rlcore.types.messages import (
 from rlcore.types.requests import RolloutKey, RolloutRequest, derive_seed
 from rlcore.types.sandbox import CodeResult, SandboxLimits, SandboxSupport
 from rlcore.types.steps import Boundary, Failure, Observation, Step, Stop
-from rlcore.types.tasks import Demonstration, RecordedEpisode, Task
+from rlcore.types.tasks import Demonstration, Preference, RecordedEpisode, Task
 from rlcore.types.trajectory import Group, RewardResult, Segment, Timing, Trajectory, Turn
 
 __all__ = [
@@ -44,6 +44,7 @@ __all__ = [
     "NumberArray",
     "Observation",
     "Part",
+    "Preference",
     "Prompt",
     "RecordedEpisode",
     "Response",

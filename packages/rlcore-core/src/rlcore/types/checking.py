@@ -14,7 +14,7 @@ from rlcore.types.generation import ChatCompletion, Completion, FinishReason
 from rlcore.types.messages import ImagePart, Message, Role, TextPart, ToolCall, ToolSchema
 from rlcore.types.sandbox import CodeResult, CodeStatus
 from rlcore.types.steps import Observation, Step, Stop
-from rlcore.types.tasks import Demonstration, Task
+from rlcore.types.tasks import Demonstration, Preference, Task
 
 ROLES = get_args(Role)
 FINISH_REASONS = get_args(FinishReason)
@@ -39,6 +39,20 @@ def flaw_in_demonstration(demonstration: Demonstration) -> str | None:
         or _flaw_in_tools(demonstration.tools)
         or _flaw_in_images(demonstration.images)
     )
+
+
+def flaw_in_preference(preference: Preference) -> str | None:
+    """Of a prompt with two answers."""
+    for name in ("prompt", "chosen", "rejected"):
+        if flaw := flaw_in_messages(messages := getattr(preference, name)):
+            return f"{name} with {flaw}"
+        if name != "prompt" and (not messages or messages[0].role != "assistant"):
+            return f"{name} that does not begin with an assistant message"
+    if preference.chosen == preference.rejected:
+        return "two equal answers"
+    if not is_finite(preference.margin):
+        return "a margin that is not a finite number"
+    return _flaw_in_tools(preference.tools) or _flaw_in_images(preference.images)
 
 
 def flaw_in_observation(observation: Observation) -> str | None:

@@ -44,6 +44,21 @@ class Demonstration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Preference:
+    """A prompt with two answers, one of which is preferred. Each answer begins with an assistant message."""
+
+    prompt: tuple[Message, ...]
+    chosen: tuple[Message, ...]
+    """The messages of the preferred answer, after the prompt."""
+    rejected: tuple[Message, ...]
+    tools: tuple[ToolSchema, ...] = ()
+    images: tuple[bytes, ...] = ()
+    """Encoded images that the messages refer to."""
+    margin: float = 0.0
+    """How much better the chosen answer is, in units of a reward model's score."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedEpisode:
     """An episode of control for imitation, of T steps."""
 

@@ -122,7 +122,10 @@ class Trajectory:
 
     task_id: str
     sibling: int
-    """Index among the G trajectories of its group."""
+    """Index among the trajectories of its group."""
+    role: str = ""
+    """The role of the policy, such as ``player-1``, in an episode in which it has several. Each role has its own
+    trajectory. Empty in other episodes."""
     segments: tuple[Segment, ...] = ()
     """Usually one segment; several if the environment rewrote the context."""
     stop: Stop = Stop.DONE
@@ -183,7 +186,10 @@ class Trajectory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """The G trajectories of one task, the unit of filtering and advantage computation."""
+    """The trajectories of one task, the unit of filtering: G, or one for each role of G episodes.
+
+    Advantages compare trajectories of the same `roles`.
+    """
 
     task: Task
     trajectories: tuple[Trajectory, ...]
@@ -192,3 +198,11 @@ class Group:
     def rewards_G(self) -> tuple[float | None, ...]:
         """One value per trajectory; None if not scored."""
         return tuple(trajectory.reward for trajectory in self.trajectories)
+
+    @property
+    def roles(self) -> Mapping[str, Group]:
+        """The trajectories of each role, as a group. Most groups have only the role ``""``."""
+        found: dict[str, list[Trajectory]] = {}
+        for trajectory in self.trajectories:
+            found.setdefault(trajectory.role, []).append(trajectory)
+        return {role: dataclasses.replace(self, trajectories=tuple(of)) for role, of in found.items()}

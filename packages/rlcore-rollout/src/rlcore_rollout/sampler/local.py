@@ -55,6 +55,10 @@ if TYPE_CHECKING:
     from rlcore.session.components import RunComponents
 
 
+Ended = Callable[[Sequence[Trajectory]], None]
+"""Is called with the trajectories of an episode."""
+
+
 class LocalSamplerConfig(Table):
     """No options: ``rollout.concurrency`` limits how many trajectories run at a time."""
 
@@ -224,8 +228,8 @@ class LocalSampler:
     async def _collect(self, request: RolloutRequest) -> list[Group]:
         meter = rollout_meter(request, self._report)
 
-        def ended(trajectory: Trajectory) -> None:
-            meter.advance(tokens=trajectory.sampled_tokens)
+        def ended(trajectories: Sequence[Trajectory]) -> None:
+            meter.advance(tokens=sum(trajectory.sampled_tokens for trajectory in trajectories))
 
         try:
             with meter, _refreshed(meter):
@@ -236,33 +240,40 @@ class LocalSampler:
             if request.purpose == "train" and isinstance(self._engine, SleepingEngine):
                 await self._engine.sleep()
 
-    async def _kept(self, task: Task, key: RolloutKey, place: int, *, ended: Callable[[Trajectory], None]) -> Group:
+    async def _kept(self, task: Task, key: RolloutKey, place: int, *, ended: Ended) -> Group:
         """The group of a task, which is stored as soon as it ends if the report keeps groups."""
         group = await self._group(task, key, place, ended=ended)
         if self._keeper is not None:
             self._keeper.group_finished(key.purpose, group)
         return group
 
-    async def _group(self, task: Task, key: RolloutKey, place: int, *, ended: Callable[[Trajectory], None]) -> Group:
-        """Run the trajectories of a task and score them; ``ended`` is called for each before it is scored."""
+    async def _group(self, task: Task, key: RolloutKey, place: int, *, ended: Ended) -> Group:
+        """Run the episodes of a task and score them; ``ended`` is called for each before it is scored.
+
+        If episodes have several roles, siblings are numbered in the order of their episodes.
+        """
         images = ImagePool(self._client.fit)
-        siblings = (
-            self._trajectory(task, key, sibling, f"{key.purpose}-{key.step}-{place:08d}-{sibling:06d}", images, ended)
-            for sibling in range(key.group_size)
+        episodes = await together(
+            *(
+                self._episode(task, key, sibling, f"{key.purpose}-{key.step}-{place:08d}-{sibling:06d}", images, ended)
+                for sibling in range(key.group_size)
+            )
         )
-        trajectories = tuple(await together(*siblings))
+        trajectories = tuple(trajectory for episode in episodes for trajectory in episode)
+        if len(trajectories) > key.group_size:
+            trajectories = tuple(each.replace(sibling=number) for number, each in enumerate(trajectories))
         return await self._stages[task.environment].scorer.settle(Group(task=task, trajectories=trajectories))
 
-    async def _trajectory(
+    async def _episode(
         self,
         task: Task,
         key: RolloutKey,
         sibling: int,
         session: str,
         images: ImagePool,
-        ended: Callable[[Trajectory], None],
-    ) -> Trajectory:
-        """Run and score a trajectory. The names of sessions sort in logical order, which an engine may use."""
+        ended: Ended,
+    ) -> Sequence[Trajectory]:
+        """Run and score an episode. The names of sessions sort in logical order, which an engine may use."""
         seeds = (key.seed, key.purpose, key.step)
         completions = Completions(
             model_client=self._client,
@@ -273,9 +284,9 @@ class LocalSampler:
             timeout_s=self._rollout.engine_timeout_s,
         )
         with collected() as times:
-            scored = await self._acted_and_scored(task, key, sibling, completions, ended)
-        counts = {**scored.metrics, **completions.counts}
-        return scored.replace(metrics=counts, times=tuple(times))
+            first, *others = await self._acted_and_scored(task, key, sibling, completions, ended)
+        counts = {**first.metrics, **completions.counts}
+        return [first.replace(metrics=counts, times=tuple(times)), *others]
 
     async def _acted_and_scored(
         self,
@@ -283,8 +294,8 @@ class LocalSampler:
         key: RolloutKey,
         sibling: int,
         completions: Completions,
-        ended: Callable[[Trajectory], None],
-    ) -> Trajectory:
+        ended: Ended,
+    ) -> Sequence[Trajectory]:
         stage = self._stages[task.environment]
         context: EpisodeContext | None = None
         start, began = time.time(), time.perf_counter()
@@ -299,9 +310,9 @@ class LocalSampler:
                     complete=completions,
                     open_sandbox=self._sandbox.open,
                 )
-                trajectory = await self._act(key, completions, context)
-            ended(trajectory)
-            return await stage.scorer.score(trajectory, task, context)
+                trajectories = await self._act(key, completions, context)
+            ended(trajectories)
+            return await together(*(stage.scorer.score(each, task, context) for each in trajectories))
         finally:
             if context is not None:
                 await self._leave(context)
@@ -317,8 +328,8 @@ class LocalSampler:
         except CallFailed as failed:
             context.logger.warning("task %s, sibling %d: %s", context.task.id, context.sibling, failed)
 
-    async def _act(self, key: RolloutKey, given: Completions, context: EpisodeContext) -> Trajectory:
-        """Run one trajectory."""
+    async def _act(self, key: RolloutKey, given: Completions, context: EpisodeContext) -> Sequence[Trajectory]:
+        """Run one episode."""
         task, sibling = context.task, context.sibling
         stage = self._stages[task.environment]
         try:
@@ -336,12 +347,15 @@ class LocalSampler:
                 raise
             # The boundary of a trajectory: an error is reported and does not affect other trajectories.
             failure = Failure(boundary=Boundary.ENVIRONMENT, message=f"the agent loop raised {describe(error)}")
-            ended = Trajectory(
+            lost = Trajectory(
                 task_id=task.id, sibling=sibling, stop=Stop.CANCELLED, failure=failure, sampling=given.sampling
             )
-        if ended.failure is None or ended.failure.boundary is not Boundary.ENVIRONMENT:
+            ended = (lost,)
+        found = ended[0].failure
+        if found is None or found.boundary is not Boundary.ENVIRONMENT:
             return ended
-        return ended.replace(failure=replace(ended.failure, message=f"{stage.named}: {ended.failure.message}"))
+        named = replace(found, message=f"{stage.named}: {found.message}")
+        return [trajectory.replace(failure=named) for trajectory in ended]
 
 
 @contextmanager

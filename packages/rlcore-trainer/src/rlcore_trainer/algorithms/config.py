@@ -17,17 +17,19 @@ if TYPE_CHECKING:
 Positive = Annotated[int, Field(ge=1, le=LARGEST)]
 NonNegative = Annotated[float, Field(ge=0)]
 
-ESTIMATOR_ALIASES = {"kl": "k1", "k2": "mse", "low_var_kl": "k3"}
+Divergence = Literal["sampled", "reverse-kl", "forward-kl", "jsd"]
+ESTIMATOR_ALIASES = {"kl": "k1", "k2": "mse", "low_var_kl": "k3", "kl+": "k1+", "low_var_kl+": "k3+"}
 
 
 class KlConfig(Table):
     """``algorithm.kl``: KL regularisation towards the reference policy."""
 
     estimator: Annotated[
-        Literal["k1", "abs", "mse", "k3"],
+        Literal["k1", "abs", "mse", "k3", "k1+", "k3+"],
         BeforeValidator(lambda name: ESTIMATOR_ALIASES.get(name, name) if isinstance(name, str) else name),
     ] = "k3"
-    """``k1``, ``abs``, ``mse`` (also ``k2``) or ``k3`` (also ``low_var_kl``)."""
+    """``k1``, ``abs``, ``mse`` (also ``k2``) or ``k3`` (also ``low_var_kl``); ``k1+`` and ``k3+`` have their values and
+    the gradient of ``mse``."""
     coefficient: NonNegative = 0.0
     """Weight of the KL term; 0 disables it, and no reference policy is loaded."""
     target: Literal["loss", "reward"] = "loss"
@@ -43,6 +45,24 @@ class KlConfig(Table):
     """Multiply the KL term in the loss by the probability ratio, which keeps it unbiased after the first update."""
     reference: str | None = None
     """Folder of the reference policy; None uses the policy at the start of reinforcement learning."""
+
+
+class DistillationConfig(Table):
+    """``algorithm.distillation``: on-policy distillation from a teacher, on the tokens that the policy samples."""
+
+    teacher: str | None = None
+    """The teacher: a model folder with the policy's tokenizer, a run, a checkpoint or a hub id. It is never trained.
+    None disables distillation."""
+    divergence: Divergence = "reverse-kl"
+    """What is minimised for each token: ``reverse-kl``, KL(policy, teacher), ``forward-kl``, KL(teacher, policy), or
+    ``jsd``, all over the whole vocabulary; ``sampled`` estimates ``reverse-kl`` from the sampled token alone, as an
+    advantage of the policy loss."""
+    beta: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    """Share of the teacher in the mixture of ``jsd``; near 0 it resembles ``forward-kl``, near 1 ``reverse-kl``."""
+    coefficient: Annotated[float, Field(gt=0)] = 1.0
+    """Weight of the divergence, relative to the advantages of rewards."""
+    dtype: Literal["float32", "bfloat16", "float16"] | None = None
+    """Data type of the teacher's weights; None uses that of the policy."""
 
 
 class RolloutImportanceSamplingConfig(Table):
@@ -94,7 +114,7 @@ class FilterConfig(Table):
     the next one."""
 
 
-def _id_of(default: str) -> BeforeValidator:
+def id_of(default: str) -> BeforeValidator:
     """Use ``default`` as the id of a component table without one, and read a plain string as an id."""
 
     def read(value: Any) -> Any:
@@ -111,9 +131,9 @@ class AlgorithmConfig(Table):
     RENAMED = {"importance_sampling_level": "loss"}
     COMPONENTS: ClassVar[Mapping[str, str]] = {"advantage": "advantage", "loss": "loss"}
     """Component tables and their kinds; see `rlcore.config.resolve`."""
-    advantage: Annotated[ComponentTable, _id_of("grpo")] = ComponentTable(id="grpo")
+    advantage: Annotated[ComponentTable, id_of("grpo")] = ComponentTable(id="grpo")
     """The advantage estimator: an id, or a table with ``id`` and the estimator's own keys."""
-    loss: Annotated[ComponentTable, _id_of("clip")] = ComponentTable(id="clip")
+    loss: Annotated[ComponentTable, id_of("clip")] = ComponentTable(id="clip")
     """The policy loss: an id, or a table with ``id`` and the loss's own keys."""
     turn_rewards: Literal["none", "add", "only"] = "none"
     """How training uses the environment's per-turn rewards. ``add`` assigns each turn reward to the last token of its
@@ -127,10 +147,15 @@ class AlgorithmConfig(Table):
     ``rollout.max_new_tokens`` times ``environment.max_turns``, if the environment has that key."""
     kl: KlConfig = KlConfig()
     """KL regularisation towards the reference policy."""
+    distillation: DistillationConfig = DistillationConfig()
+    """On-policy distillation from a teacher."""
     entropy: float = 0.0
     """Weight of the entropy bonus; a positive weight encourages exploration."""
     rollout_importance_sampling: RolloutImportanceSamplingConfig = RolloutImportanceSamplingConfig()
     """Importance weights for the gap between engine and trainer."""
+    off_policy_threshold: Annotated[float, Field(gt=0)] | None = None
+    """Leave out tokens with a negative advantage if the log-probability of their sequence has fallen by more than this
+    since it was sampled, in nats per token. None trains on all tokens."""
     overlong: OverlongConfig = OverlongConfig()
     """Handling of trajectories near the length limit."""
     filter: FilterConfig = FilterConfig()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar, cast, get_type_hints
 
@@ -29,11 +29,10 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
     from rlcore.config.schema import Table
     from rlcore.session.session import RunSession
-    from torch import Tensor
 
     from rlcore_trainer.algorithms.config import AlgorithmConfig
 
-Function = TypeVar("Function", bound="Callable[..., tuple[Tensor, Mapping[str, Any]]]")
+Function = TypeVar("Function", bound="Callable[..., Any]")
 PARTS = ("advantage", "loss")
 """Names of the component tables in ``[algorithm]``."""
 
@@ -46,8 +45,8 @@ def advantage(*, table: type[Table] | None = None, **traits: Any) -> Callable[[F
         traits: see `AdvantageTraits`
     """
     declared = AdvantageTraits(**traits)
-    return lambda function: _component(
-        function, table, declared, lambda result, metrics: AdvantageOutput(advantages=result, metrics=metrics)
+    return lambda function: component(
+        function, table, declared, lambda found: AdvantageOutput(advantages=found[0], metrics=found[1])
     )
 
 
@@ -59,18 +58,22 @@ def loss(*, table: type[Table] | None = None, **traits: Any) -> Callable[[Functi
         traits: see `LossTraits`
     """
     declared = LossTraits(**traits)
-    return lambda function: _component(
-        function, table, declared, lambda result, metrics: LossOutput(loss=result, metrics=metrics)
+    return lambda function: component(
+        function, table, declared, lambda found: LossOutput(loss=found[0], metrics=found[1])
     )
 
 
-def _component(
-    function: Function,
-    table: type[Table] | None,
-    traits: AdvantageTraits | LossTraits,
-    output: Callable[[Any, Any], object],
+def component(
+    function: Function, table: type[Table] | None, traits: object, output: Callable[[Any], object]
 ) -> Function:
-    """Add to the function its ``traits``, its ``Config``, and ``configured``, which binds an object of ``Config``."""
+    """Add to the function its ``traits``, its ``Config``, and ``configured``, which binds an object of ``Config``.
+
+    Args:
+        function: a pure function of tensors
+        table: base class of its table; None is `rlcore.config.schema.Table`
+        traits: its properties
+        output: makes what the component returns from what the function returns
+    """
     parameters = inspect.signature(function).parameters.values()
     keys = [one for one in parameters if one.kind is one.KEYWORD_ONLY]
     fields = [one.name for one in parameters if one.kind is not one.KEYWORD_ONLY and one.default is one.empty]
@@ -80,13 +83,13 @@ def _component(
 
         @functools.wraps(function)
         def call(inputs: object) -> object:
-            return output(*function(*(getattr(inputs, name) for name in fields), **values))
+            return output(function(*(getattr(inputs, name) for name in fields), **values))
 
         return call
 
-    component: Any = function
-    component.traits, component.configured = traits, configured
-    component.Config = _table(function, keys, table) if keys else None
+    made: Any = function
+    made.traits, made.configured = traits, configured
+    made.Config = _table(function, keys, table) if keys else None
     return function
 
 
@@ -143,6 +146,9 @@ def description(run: RunSession) -> str:
     parts.append(algorithm.aggregation or loss_traits(run.load("loss", algorithm.loss.id)).aggregation)
     kl = algorithm.kl
     parts.append(f"KL {kl.estimator} × {kl.coefficient:g} in the {kl.target}" if kl.coefficient else "no KL")
+    taught = algorithm.distillation
+    if taught.teacher is not None:
+        parts.append(f"distillation {taught.divergence} × {taught.coefficient:g} from {taught.teacher}")
     return ", ".join(parts)
 
 

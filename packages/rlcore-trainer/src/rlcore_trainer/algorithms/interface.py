@@ -26,7 +26,7 @@ class AdvantageInputs:
     rewards_N: Tensor
     """The score of each trajectory, minus penalties."""
     groups_N: Tensor
-    """The task of each trajectory, int64 labels in any order."""
+    """A label of the task and the role of each trajectory, int64 in any order."""
     lengths_N: Tensor
     """Number of tokens that the policy wrote, int64."""
     mask_NT: Tensor
@@ -43,6 +43,14 @@ class AdvantageInputs:
     critic."""
     baselines_N: Tensor | None = None
     """The score of the greedy response to each trajectory's task; None unless ``needs_baseline``."""
+    reward_values_NR: Tensor | None = None
+    """The value of each reward with a weight, 0 for those of other environments, and a last column with what else is in
+    ``rewards_N``, such as penalties; None unless ``reads_rewards``."""
+    reward_weights_NR: Tensor | None = None
+    """The weight of each of these values in ``rewards_N``; None unless ``reads_rewards``."""
+    gradient_norms_NT: Tensor | None = None
+    """The squared norm of the gradient of each written token's log-probability by the logits, ``1 − 2π + Σ_v π_v²``;
+    None unless ``reads_gradients``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +78,11 @@ class AdvantageTraits:
     one left after failures is dropped."""
     reads_tokens: bool = False
     """The advantages of a trajectory's tokens differ when its rewards are spread over tokens."""
+    reads_rewards: bool = False
+    """The estimator reads ``reward_values_NR`` and ``reward_weights_NR``."""
+    reads_gradients: bool = False
+    """The estimator reads ``gradient_norms_NT``, so the probabilities of all tokens are computed before the update: two
+    more forward passes. Only for policies over tokens."""
 
 
 class Advantage(Protocol):
@@ -89,9 +102,12 @@ class LossInputs:
     """Log-probabilities before the first update on the rollout, in nats."""
     advantages_M: Tensor
     weights_M: Tensor
-    """The share of each token in the global batch, multiplied by its rollout importance weight."""
+    """The share of each token in the global batch, multiplied by its rollout importance weight unless the loss
+    ``weighs_rollout``."""
     sequence_M: Tensor
     """A label for each token; adjacent tokens with the same label belong to one sequence."""
+    factors_M: Tensor
+    """The rollout importance weight of each token; 1 without rollout importance sampling."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +134,11 @@ class LossTraits:
     their weighted mean."""
     aggregation: Aggregation = "token-mean"
     """Token weighting if ``algorithm.aggregation`` is not set."""
+    trains_zero_advantages: bool = False
+    """Tokens whose advantage is 0 contribute to the loss, or to statistics that it uses. Without it, sequences of such
+    tokens alone are not fed to the policy."""
+    weighs_rollout: bool = False
+    """The loss uses ``factors_M`` itself, so ``weights_M`` does not contain them."""
 
 
 class Loss(Protocol):

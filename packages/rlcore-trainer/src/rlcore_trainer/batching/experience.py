@@ -20,6 +20,7 @@ from torch import Tensor
 from rlcore_trainer.algorithms.config import AlgorithmConfig
 from rlcore_trainer.algorithms.losses.shaping import overlong_penalty
 from rlcore_trainer.batching.filtering import usable
+from rlcore_trainer.batching.reward_values import RewardWeights, reward_values
 from rlcore_trainer.batching.sequence import TrainingSequence
 from rlcore_trainer.batching.sequence_metrics import Rows
 from rlcore_trainer.batching.turns import TurnReward, placed, turn_rewards, written_turns
@@ -51,6 +52,8 @@ class Experience:
     """The rest of ``rewards_N``: the turn rewards of each trajectory; empty if ``algorithm.turn_rewards = "none"``."""
     groups_N: Tensor
     """The index of each trajectory's group in the rollout, int64."""
+    compared_N: Tensor
+    """A label for the trajectories that are compared with each other, those of the same group and role, int64."""
     lengths_N: Tensor
     """Number of tokens that the policy wrote, int64."""
     turns_NT: Tensor
@@ -62,6 +65,9 @@ class Experience:
     learnt_N: Tensor
     """False for trajectories that count in the statistics but not in the loss."""
     metrics: Mapping[str, float]
+    reward_values_NR: Tensor | None = None
+    """See `AdvantageInputs`; None if no weights were given."""
+    reward_weights_NR: Tensor | None = None
 
     @classmethod
     def of(
@@ -72,7 +78,8 @@ class Experience:
         max_response_tokens: int,
         key: Sequence[object],
         grouped: bool = True,
-        baselines: Mapping[int, float] | None = None,
+        baselines: Mapping[tuple[int, str], float] | None = None,
+        reward_weights: RewardWeights | None = None,
     ) -> Experience:
         """Create the experience from the trajectories of a rollout that have a finite score.
 
@@ -83,17 +90,17 @@ class Experience:
             key: seed components for the order of shuffled rewards
             grouped: omit a trajectory that is the only one left in its group after failures, because it has no
                 siblings to compare with
-            baselines: the score of the greedy answer by group index; trajectories of a group without one are omitted
-                and counted
+            baselines: the score of the greedy answer by group index and role; trajectories without one are omitted and
+                counted
+            reward_weights: of the run, to keep the values of single rewards
         """
         members: list[tuple[int, Trajectory]] = []
         without_baseline = 0
         for index, group in enumerate(groups):
             scored = scored_of(group, grouped=grouped, with_turns=algorithm.turn_rewards != "none")
-            if baselines is not None and index not in baselines:
-                without_baseline += len(scored)
-                continue
-            members += [(index, trajectory) for trajectory in scored]
+            kept = [one for one in scored if baselines is None or (index, one.role) in baselines]
+            without_baseline += len(scored) - len(kept)
+            members += [(index, trajectory) for trajectory in kept]
         trajectories = [trajectory for _, trajectory in members]
         lengths_N = torch.tensor([t.sampled_tokens for t in trajectories], dtype=torch.long)
         outcomes_N = torch.tensor([t.reward for t in trajectories], dtype=torch.float64)
@@ -102,6 +109,11 @@ class Experience:
             of_turns = [turn_rewards(trajectory) for trajectory in trajectories]
         if algorithm.turn_rewards == "only":
             outcomes_N = torch.zeros_like(outcomes_N)
+        scores_N, values_NR, weights_NR = outcomes_N, None, None
+        if reward_weights is not None:
+            environments = [groups[index].task.environment for index, _ in members]
+            values_NR, weights_NR = reward_values(trajectories, environments, reward_weights)
+            values_NR = torch.zeros_like(values_NR) if algorithm.turn_rewards == "only" else values_NR
         metrics: dict[str, float] = {}
         if baselines is not None:
             metrics["baselines/missing"] = float(without_baseline)
@@ -116,31 +128,41 @@ class Experience:
             # Penalties are shuffled too; otherwise they would be a learning signal about length.
             order = list(range(len(trajectories)))
             random.Random(derive_seed("shuffle", *key)).shuffle(order)
-            outcomes_N, of_turns = outcomes_N[order], [of_turns[i] for i in order]
+            outcomes_N, of_turns, scores_N = outcomes_N[order], [of_turns[i] for i in order], scores_N[order]
+            if values_NR is not None and weights_NR is not None:
+                values_NR, weights_NR = values_NR[order], weights_NR[order]
         learnt = [True] * len(trajectories)
         if overlong.mask_truncated:
             learnt = [trajectory.stop is not Stop.LENGTH for trajectory in trajectories]
             metrics["truncated/masked"] = float(learnt.count(False))
+        roles = [(index, trajectory.role) for index, trajectory in members]
+        labels = {role: label for label, role in enumerate(dict.fromkeys(roles))}
         known = baselines or {}
         sums_N = torch.tensor([sum(one.reward for one in of) for of in of_turns], dtype=torch.float64)
+        rewards_N = outcomes_N + sums_N if algorithm.turn_rewards != "none" else outcomes_N
+        if values_NR is not None:
+            values_NR[:, -1] += rewards_N - scores_N
         sequences, parts = _sequences(trajectories)
         return cls(
             sequences=sequences,
             parts=parts,
-            rewards_N=outcomes_N + sums_N if algorithm.turn_rewards != "none" else outcomes_N,
+            rewards_N=rewards_N,
             outcomes_N=outcomes_N,
             turn_rewards=tuple(of_turns),
             groups_N=torch.tensor([index for index, _ in members], dtype=torch.long),
+            compared_N=torch.tensor([labels[role] for role in roles], dtype=torch.long),
             lengths_N=lengths_N,
             turns_NT=torch.nn.utils.rnn.pad_sequence(
                 [written_turns(trajectory) for trajectory in trajectories], batch_first=True, padding_value=-1
             )
             if trajectories
             else torch.empty(0, 0, dtype=torch.long),
-            baselines_N=torch.tensor([known.get(index, math.nan) for index, _ in members], dtype=torch.float64),
+            baselines_N=torch.tensor([known.get(role, math.nan) for role in roles], dtype=torch.float64),
             siblings=tuple(trajectory.sibling for trajectory in trajectories),
             learnt_N=torch.tensor(learnt, dtype=torch.bool),
             metrics=metrics,
+            reward_values_NR=values_NR,
+            reward_weights_NR=weights_NR,
         )
 
     def __len__(self) -> int:

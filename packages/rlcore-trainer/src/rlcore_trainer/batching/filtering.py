@@ -23,10 +23,15 @@ def verdict(group: Group, metric: Metric, success: float, score: str | None = No
     ``all-wrong`` only a group that is all wrong. A trajectory is correct if its value is at least ``success``.
     Trajectories without a value are ignored. A group of several trajectories with fewer than two values is always
     dropped. A group of one has no siblings to compare with and is only dropped by ``all-wrong`` or because of a missing
-    value.
+    value. The roles of a group are compared separately, and the group is kept if one of them is.
     """
+    reasons = [_verdict(of, metric, success, score, alone=_is_alone(group)) for of in group.roles.values()]
+    return None if None in reasons else next((why for why in reasons if why != "not_scored"), "not_scored")
+
+
+def _verdict(group: Group, metric: Metric, success: float, score: str | None, *, alone: bool) -> Reason | None:
+    """Return the verdict on the trajectories of a role."""
     rewards = _values(group, score)
-    alone = len(group.trajectories) == 1
     if not rewards or (len(rewards) < 2 and not alone):
         return "not_scored"
     right = sum(reward >= success for reward in rewards)
@@ -95,23 +100,32 @@ def excluding(groups: Sequence[Group], stops: Collection[str]) -> tuple[Sequence
 
 
 def spread(group: Group) -> float:
-    """Return the population standard deviation of a group's rewards; exactly 0 if they are equal."""
-    rewards = _values(group, None)
-    return statistics.pstdev(rewards) if rewards else 0.0
+    """Return the population standard deviation of a group's rewards; exactly 0 if they are equal.
+
+    That of a group with several roles is the largest of theirs.
+    """
+    return max((statistics.pstdev(_values(of, None) or [0.0]) for of in group.roles.values()), default=0.0)
 
 
 def usable(groups: Iterable[Group]) -> list[Group]:
     """Return the groups with only their scored trajectories.
 
-    Groups without a scored trajectory are omitted, and so are groups of several trajectories with only one scored,
-    because it has no siblings to compare with.
+    Groups without a scored trajectory are omitted. In groups of several episodes, a trajectory that is the only one
+    scored of its role is omitted, because it has no siblings to compare with.
     """
     kept = []
     for group in groups:
-        scored = tuple(t for t in group.trajectories if t.reward is not None)
-        if len(scored) > 1 or (scored and len(group.trajectories) == 1):
+        alone = _is_alone(group)
+        counts = Counter(t.role for t in group.trajectories if t.reward is not None)
+        scored = tuple(t for t in group.trajectories if t.reward is not None and (alone or counts[t.role] > 1))
+        if scored:
             kept.append(Group(task=group.task, trajectories=scored))
     return kept
+
+
+def _is_alone(group: Group) -> bool:
+    """Return whether a group is of one episode, so that no trajectory has siblings to compare with."""
+    return all(len(of.trajectories) == 1 for of in group.roles.values())
 
 
 def _values(group: Group, score: str | None) -> list[float]:

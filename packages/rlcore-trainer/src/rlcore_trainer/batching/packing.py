@@ -121,6 +121,8 @@ class Minibatch:
     """Log-probabilities before the first update."""
     reference: Rows | None = None
     """Log-probabilities of the reference policy; None without a KL term in the loss."""
+    teacher: Rows | None = None
+    """Log-probability and entropy of the teacher [T, 2]; None unless distillation uses sampled tokens."""
     values: Rows | None = None
     """Values of the critic before the first update."""
     returns: Rows | None = None
@@ -128,7 +130,12 @@ class Minibatch:
 
 
 def divide(
-    sequences: Sequence[TrainingSequence], max_tokens: int, processes: int = 1, *, team_size: int = 1
+    sequences: Sequence[TrainingSequence],
+    max_tokens: int,
+    processes: int = 1,
+    *,
+    team_size: int = 1,
+    pairs: bool = False,
 ) -> list[Share]:
     """Divide sequences into the micro-batches of each process, of at most ``max_tokens`` fed tokens.
 
@@ -142,6 +149,9 @@ def divide(
     The processes of a team have the same micro-batches, of at most ``max_tokens`` for each of them. Each trains other
     sequences of a micro-batch, so that a loss of whole sequences needs no communication.
 
+    With ``pairs``, each sequence with an even index stays in one micro-batch with the next one, for a loss that
+    compares both, and a micro-batch that consists of a single longer pair exceeds ``max_tokens``.
+
     Raises:
         ValueError: the first token of a sequence is marked as trained, but no token precedes it; or the number of
             advantages of a sequence differs from its number of trained tokens.
@@ -151,19 +161,38 @@ def divide(
             raise ValueError("the first token of a sequence cannot be trained, because no token precedes it")
         if isinstance(sequence.advantage, Tensor) and len(sequence.advantage) != sequence.trained:
             raise ValueError(f"{len(sequence.advantage)} advantages for {sequence.trained} trained tokens")
-    whole, teams, max_tokens = families_of(sequences), processes // team_size, max_tokens * team_size
+    units = _pairs(sequences) if pairs else [[family] for family in families_of(sequences)]
+    teams, max_tokens = processes // team_size, max_tokens * team_size
     if teams > 1:
-        max_tokens = fair_size([family.fed for family in whole], max_tokens, teams)
-    families = [part for family in whole for part in cut(family, max_tokens)]
-    batches = [[families[j] for j in batch] for batch in plan([family.fed for family in families], max_tokens)]
+        max_tokens = fair_size([_fed(unit) for unit in units], max_tokens, teams)
+    if not pairs:
+        units = [[part] for (family,) in units for part in cut(family, max_tokens)]
+    batches = [
+        [family for j in batch for family in units[j]] for batch in plan([_fed(unit) for unit in units], max_tokens)
+    ]
     if processes == 1:
         return [Share(sequences=sequences, places=range(len(sequences)), batches=batches)]
-    sizes = [sum(family.fed for family in batch) for batch in batches]
+    sizes = [_fed(batch) for batch in batches]
     hands = shards(sizes, teams)
     most = max(map(len, hands))
     padded_with = _untrained(sequences[batches[0][0].members[0]]) if batches else None
     found = [_share(sequences, [batches[i] for i in mine], most - len(mine), padded_with) for mine in hands]
     return [part for one in found for part in _parts(one, team_size)]
+
+
+def _pairs(sequences: Sequence[TrainingSequence]) -> list[list[Family]]:
+    """Return the families of each pair: one if both share their prompt, or else two."""
+    return [
+        [
+            replace(one, members=tuple(start + i for i in one.members))
+            for one in families_of(sequences[start : start + 2])
+        ]
+        for start in range(0, len(sequences), 2)
+    ]
+
+
+def _fed(families: Sequence[Family]) -> int:
+    return sum(family.fed for family in families)
 
 
 def _share(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -78,6 +78,11 @@ class TrainingSequence:
 
     def __len__(self) -> int:
         return len(self.token_ids)
+
+    @property
+    def content(self) -> Hashable:
+        """What two equal sequences have in common."""
+        return self.token_ids.tobytes(), self.loss_mask.tobytes(), self.media
 
     @property
     def lag(self) -> int:

@@ -18,7 +18,7 @@ from rlcore.specs import EnvironmentSpec
 from rlcore_trainer.algorithms.config import AlgorithmConfig, comparable, response_limit
 from rlcore_trainer.algorithms.configured import PARTS, advantage_traits, loss_traits
 from rlcore_trainer.algorithms.interface import ConfigWithNotes
-from rlcore_trainer.checks import demonstrations, lora_check, metrics_check, model_check, resume_check
+from rlcore_trainer.checks import demonstrations, lora_check, metrics_check, model_check, resume_check, teacher_check
 from rlcore_trainer.config import WarmupConfig
 from rlcore_trainer.distributed.config import DataParallelConfig
 from rlcore_trainer.distributed.launch import process_count
@@ -48,6 +48,7 @@ def check(run: RunSession) -> Iterator[Finding]:
     yield from _of_critic(run, algorithm, critic)
     yield from _of_groups(run, algorithm)
     yield from _of_kl(run, algorithm)
+    yield from teacher_check.check(run, algorithm)
     yield from _of_lengths(run, algorithm)
     yield from _of_importance_sampling(run, algorithm)
     yield from _of_schedule(run)
@@ -92,7 +93,12 @@ def _of_groups(run: RunSession, algorithm: AlgorithmConfig) -> Iterator[Finding]
     single, chosen, name = run.config.rollout.group_size == 1, algorithm.filter, algorithm.advantage.id
     if single and advantage_traits(run.load("advantage", name)).compares_siblings:
         fix = "rollout.group_size=2 or more, or algorithm.advantage=reinforce-plus-plus, remax or gae"
+        if algorithm.distillation.teacher is not None:
+            fix += "; none trains on the teacher alone"
         yield failure("rollout.group_size", f"the advantage {name} compares the trajectories of a group", fix)
+    if advantage_traits(run.load("advantage", name)).reads_gradients and not _samples_tokens(run):
+        reason = f"the advantage {name} needs the probabilities of all tokens, and this policy has actions without them"
+        yield failure("algorithm.advantage", reason, "gae, rloo or grpo")
     if single and chosen.metric in ("reward", "accuracy"):
         reason = "the filter compares the trajectories of a group, and each group has only one"
         fix = "rollout.group_size=2 or more, or algorithm.filter.metric=none"
@@ -125,6 +131,11 @@ def _of_kl(run: RunSession, algorithm: AlgorithmConfig) -> Iterator[Finding]:
         reason = "a KL term in the reward is computed once, under the sampling policy, so its ratio is always 1"
         fix = "algorithm.kl.target=loss, or remove it"
         yield from unread(run.resolved, "algorithm.kl", ["importance_weighted"], reason, fix)
+    elif kl.importance_weighted and kl.estimator.endswith("+"):
+        reason = f"{kl.estimator} has the gradient of the divergence, which the ratio would add a second time"
+        yield failure(
+            "algorithm.kl.importance_weighted", reason, f"false, or algorithm.kl.estimator={kl.estimator[:-1]}"
+        )
     if kl.coefficient and kl.reference is not None and (missing := _no_folder(kl.reference)):
         fix = "the folder of a model, or remove it to use the initial policy"
         yield failure("algorithm.kl.reference", missing, fix)
@@ -150,6 +161,10 @@ def _of_lengths(run: RunSession, algorithm: AlgorithmConfig) -> Iterator[Finding
 
 def _of_importance_sampling(run: RunSession, algorithm: AlgorithmConfig) -> Iterator[Finding]:
     table, path = algorithm.rollout_importance_sampling, "algorithm.rollout_importance_sampling"
+    name = algorithm.loss.id
+    if table.mode != "none" and table.level == "sequence" and loss_traits(run.load("loss", name)).weighs_rollout:
+        reason = f"the loss {name} multiplies the weights of a trajectory's tokens itself"
+        yield failure(f"{path}.level", reason, "token")
     if table.mode != "none" and not comparable(run.config.rollout):
         reason = (
             "the engine's log-probabilities assume temperature 1 and the full vocabulary, but sampling uses other "
@@ -166,13 +181,18 @@ def _of_importance_sampling(run: RunSession, algorithm: AlgorithmConfig) -> Iter
 def _of_schedule(run: RunSession) -> Iterator[Finding]:
     if not run.config.schedule.ahead:
         return
-    specs = [run.registry.spec("environment", one.id) for one in run.resolved.environments]
     several = isinstance(run.options("strategy"), DataParallelConfig) and process_count(run) > 1
-    if any(isinstance(spec, EnvironmentSpec) and spec.action != "chat" for spec in specs):
+    if not _samples_tokens(run):
         yield failure("schedule.ahead", "a policy without tokens is sampled itself, so an update must wait", "0")
     elif several and not run.shares_sampler:
         reason = f"each process samples with its own {run.config.rollout.engine} engine, and cannot train meanwhile"
         yield failure("schedule.ahead", reason, "0, or rollout.engine=vllm, which samples for all processes")
+
+
+def _samples_tokens(run: RunSession) -> bool:
+    """Return whether the policy of a run is a language model, which an engine samples."""
+    specs = [run.registry.spec("environment", one.id) for one in run.resolved.environments]
+    return not any(isinstance(spec, EnvironmentSpec) and spec.action != "chat" for spec in specs)
 
 
 def _notes(run: RunSession, algorithm: AlgorithmConfig, critic: CriticConfig) -> list[str]:
@@ -201,7 +221,7 @@ def _notes(run: RunSession, algorithm: AlgorithmConfig, critic: CriticConfig) ->
         found += options.notes() if isinstance(options, ConfigWithNotes) else []
     traits = loss_traits(run.load("loss", algorithm.loss.id))
     aggregation = algorithm.aggregation or traits.aggregation
-    if traits.level == "sequence" and aggregation != "seq-mean-token-mean":
+    if traits.level == "sequence" and traits.aggregation == "seq-mean-token-mean" != aggregation:
         found.append(f"aggregation={aggregation} with one ratio per trajectory gives long trajectories more weight")
     if traits.one_advantage and _differs_between_tokens(run, algorithm):
         name, advantage = algorithm.loss.id, algorithm.advantage.id

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from statistics import fmean, pstdev
 from typing import TYPE_CHECKING
 
-from rlcore.abilities import ConversationDataset, DemonstrationDataset
+from rlcore.abilities import ConversationDataset, DemonstrationDataset, PreferenceDataset
 from rlcore.errors import RlcoreError
 from rlcore.session.memory import own_tokens, prompt_lengths
 
-from rlcore_trainer.config import PolicyGradientConfig, SupervisedConfig, WarmupConfig
+from rlcore_trainer.config import PairsConfig, PolicyGradientConfig, SupervisedConfig, WarmupConfig
 
 if TYPE_CHECKING:
     from rlcore.session.session import RunSession
-    from rlcore.types import Demonstration
+    from rlcore.types import Demonstration, Message, ToolSchema
 
 SAMPLED = 128
 """The number of conversations whose lengths are measured."""
@@ -46,12 +46,16 @@ def expected_tokens(run: RunSession) -> ExpectedTokens:
     trainer, warmup = run.options("trainer"), run.resolved.options.get("warmup")
     budget: int = trainer.max_tokens_per_batch
     try:
-        if isinstance(trainer, SupervisedConfig):
-            update = _of_conversations(run, trainer.conversations_per_step, trainer)
+        if isinstance(trainer, PairsConfig):
+            update = _largest(_of_pairs(run), trainer.pairs_per_step, trainer.steps, trainer.max_tokens)
+        elif isinstance(trainer, SupervisedConfig):
+            lengths = _lengths(run, supervised=True)
+            update = _largest(lengths, trainer.conversations_per_step, trainer.steps, trainer.max_tokens)
         elif isinstance(trainer, PolicyGradientConfig):
             update = _of_rollouts(run, trainer)
             if isinstance(warmup, WarmupConfig) and warmup.steps:
-                update = max(update, _of_conversations(run, warmup.demonstrations_per_step, steps=warmup.steps))
+                lengths = _lengths(run, supervised=False)
+                update = max(update, _largest(lengths, warmup.demonstrations_per_step, warmup.steps, None))
         else:
             update = math.inf
     except RlcoreError:
@@ -69,19 +73,34 @@ def _of_rollouts(run: RunSession, trainer: PolicyGradientConfig) -> float:
     return prompts.of(tasks) + tasks * group_size * own
 
 
-def _of_conversations(
-    run: RunSession, per_step: int, trainer: SupervisedConfig | None = None, *, steps: int = 0
-) -> float:
+def _largest(lengths: Sequence[int], per_step: int, steps: int | None, limit: int | None) -> float:
     """The tokens of the largest of all updates, from mean and deviation of the lengths; infinity if unknown."""
-    limit = (trainer.max_tokens if trainer is not None else None) or math.inf
-    found = [min(length, limit) for length in _lengths(run, supervised=trainer is not None)]
+    found = [min(length, limit or math.inf) for length in lengths]
     if not found:
         return math.inf
-    if trainer is not None:
-        steps = trainer.steps or 1000
     # The largest of n normal numbers is about sqrt(2 ln n) deviations above the mean.
-    spread = pstdev(found) * math.sqrt(per_step) * math.sqrt(2 * math.log(max(2, steps)))
+    spread = pstdev(found) * math.sqrt(per_step) * math.sqrt(2 * math.log(max(2, steps or 1000)))
     return min(per_step * fmean(found) + spread, per_step * max(found))
+
+
+def _of_pairs(run: RunSession) -> list[int]:
+    """The tokens of some pairs of answers, whose prompt is computed once."""
+    folder, dataset = run.model_here(), run.dataset
+    everything = dataset.preferences("train") if isinstance(dataset, PreferenceDataset) else ()
+    preferences = everything[:: max(1, len(everything) // SAMPLED)][:SAMPLED]
+    if folder is None or any(one.images for one in preferences):
+        return []
+    chat_format = run.chat_format(folder)
+
+    def length(*messages: Message, tools: Sequence[ToolSchema]) -> int:
+        return len(chat_format.conversation(messages, tools)[0])
+
+    return [
+        length(*one.prompt, *one.chosen, tools=one.tools)
+        + length(*one.prompt, *one.rejected, tools=one.tools)
+        - len(chat_format.prompt(one.prompt, one.tools))
+        for one in preferences
+    ]
 
 
 def _lengths(run: RunSession, *, supervised: bool) -> list[int]:

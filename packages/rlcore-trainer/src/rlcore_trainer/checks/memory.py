@@ -14,13 +14,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rlcore.models.shape import OF_TOWER
+from rlcore.models.folder import local_folder
+from rlcore.models.shape import OF_TOWER, shape_of_folder
+from rlcore.session.memory import DTYPE_BYTES
 from rlcore.specs import GAPS, MemoryNeeds, ModelOnDevice
 from rlcore_models.lora_config import ALL, LoraTable, lora_table
 
-from rlcore_trainer.algorithms.config import AlgorithmConfig
+from rlcore_trainer.algorithms.config import AlgorithmConfig, DistillationConfig
 from rlcore_trainer.checks.expected_tokens import ExpectedTokens, expected_tokens
-from rlcore_trainer.config import SupervisedConfig
+from rlcore_trainer.config import OfflineConfig
 from rlcore_trainer.distributed.config import FullyShardedConfig
 from rlcore_trainer.distributed.launch import process_count
 from rlcore_trainer.learner.critic_config import CriticConfig
@@ -69,7 +71,7 @@ def memory_of(run: RunSession, model: ModelOnDevice, tokens: ExpectedTokens) -> 
     if count > 1:
         parts["gathered weights"] = _gathered(model) + (0 if strategy.reshard_after_forward else int(weights))
     copied = count > 1 or run.config.schedule.ahead > 0
-    if copied and (not isinstance(trainer, SupervisedConfig) or trainer.rollouts) and not run.shares_sampler:
+    if copied and (not isinstance(trainer, OfflineConfig) or trainer.tries_tasks) and not run.shares_sampler:
         parts["weights of the engine"] = int(weights)
 
     steps = trainer.steps if isinstance(trainer.steps, int) else GROWTH_STEPS
@@ -94,6 +96,8 @@ def memory_of(run: RunSession, model: ModelOnDevice, tokens: ExpectedTokens) -> 
     }
     if isinstance(algorithm, AlgorithmConfig) and algorithm.kl.coefficient and not lora.wanted:
         parts["reference"] = shape.parameters * size // count
+    if isinstance(algorithm, AlgorithmConfig) and (teacher := _teacher_bytes(algorithm.distillation, size)):
+        parts["teacher"] = teacher // count
     if isinstance(critic, CriticConfig) and critic.model not in (None, "head"):
         parts["critic"] = shape.parameters * (size + MOMENTS + master) // count
         summed = shape.parameters * max(MASTER, size) // count
@@ -102,6 +106,15 @@ def memory_of(run: RunSession, model: ModelOnDevice, tokens: ExpectedTokens) -> 
         phases["loading"] = {"weights while loading": max(0, int(weights) - sum(parts.values()))}
     stored = still * size * (not lora.wanted) + trained * (size + MOMENTS + master)
     return MemoryNeeds(parts=parts, phases=phases, checkpoint=stored)
+
+
+def _teacher_bytes(distillation: DistillationConfig, element_bytes: int) -> int:
+    """Return the size of the teacher's weights; 0 without one, or if it has to be downloaded."""
+    folder = local_folder(distillation.teacher) if distillation.teacher is not None else None
+    if folder is None:
+        return 0
+    size = DTYPE_BYTES[distillation.dtype] if distillation.dtype is not None else element_bytes
+    return shape_of_folder(folder).parameters * size
 
 
 def _gathered(model: ModelOnDevice) -> int:

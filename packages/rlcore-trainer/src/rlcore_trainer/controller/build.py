@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,13 +19,18 @@ from rlcore_trainer.controller.shared_sampler import SharedSampler
 from rlcore_trainer.distributed.ranks import Ranks
 from rlcore_trainer.distributed.strategy import Strategy
 from rlcore_trainer.learner.trained_policy import TrainedPolicy
+from rlcore_trainer.policy.policy import Policy
 
 if TYPE_CHECKING:
     from rlcore.session.session import RunSession
 
 
 def training_session(
-    run: RunSession, settings: TrainerTable, *, dropout: bool = False
+    run: RunSession,
+    settings: TrainerTable,
+    *,
+    dropout: bool = False,
+    load: Callable[..., Policy] = starting_policy,
 ) -> tuple[TrainingSession, Restored | None]:
     """Load the policy of a run from its model or from the checkpoint, in each process.
 
@@ -32,6 +38,7 @@ def training_session(
         run: the run
         settings: the optimiser settings
         dropout: whether to apply the adapter's dropout
+        load: loads the policy, with the arguments of `starting_policy`
 
     Returns:
         The session, and the contents of the checkpoint of a resumed run.
@@ -46,7 +53,7 @@ def training_session(
     folder: Path = strategy.processes.from_main(run.model_folder)
     read = checkpoints.resume if checkpoints else checkpoint.read
     restored = read(run.resume_from) if run.resume_from is not None else None
-    policy = starting_policy(run, folder, device=device, dropout=dropout)
+    policy = load(run, folder, device=device, dropout=dropout)
     if settings.gradient_checkpointing:
         policy.recompute_activations()
     trained = TrainedPolicy(policy, strategy, settings, progress=run.progress)

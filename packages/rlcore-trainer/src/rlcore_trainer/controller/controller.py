@@ -193,8 +193,11 @@ class Controller:
             self._rollouts.recover(error)
             return self._sampled(step)
 
-    def _baselines(self, groups: Sequence[Group], step: int) -> dict[int, float] | None:
-        """Return the scores of greedy responses by group index, if the advantage needs them; None after a stop."""
+    def _baselines(self, groups: Sequence[Group], step: int) -> dict[tuple[int, str], float] | None:
+        """Return the scores of greedy responses by group index and role, if the advantage needs them.
+
+        None after a stop.
+        """
         if not self._update.reads_baselines or not groups:
             return {}
         greedy = {"temperature": 0.0, "top_p": 1.0, "top_k": 0}
@@ -204,10 +207,14 @@ class Controller:
         )
         if answers is None:
             return None
-        scores = {index: answer.rewards_G[0] for index, answer in enumerate(answers)}
-        return {index: score for index, score in scores.items() if score is not None}
+        return {
+            (index, one.role): one.reward
+            for index, answer in enumerate(answers)
+            for one in answer.trajectories
+            if one.reward is not None
+        }
 
-    def _learn(self, rollout: Collected, baselines: Mapping[int, float], step: int) -> dict[str, float]:
+    def _learn(self, rollout: Collected, baselines: Mapping[tuple[int, str], float], step: int) -> dict[str, float]:
         """Update the policy on the groups of a step."""
         schedule, session = self._schedule, self._session
         rate = schedule.learning_rate(step)

@@ -37,6 +37,7 @@ def trained_tokens(
     *,
     share: float,
     key: Sequence[object],
+    distillation: float = 0.0,
 ) -> TrainedTokens | None:
     """Return the values of a share of the trained trajectories; None if there are none.
 
@@ -48,9 +49,11 @@ def trained_tokens(
         sequences: its sequences with advantages
         first: log-probability and entropy of each sequence in its first update [2, T]
         last: the same in its last update; equal to ``first`` if there is one update
-        known: log-probabilities before the first update and of the reference, and values, if they were computed
+        known: log-probabilities before the first update, of the reference and of the teacher, and values, if they were
+            computed
         share: the share
         key: of the choice of the trajectories
+        distillation: coefficient of the teacher's part of the advantages
     """
     places: list[tuple[int, int, int, int]] = []
     chosen: list[int] = []
@@ -67,6 +70,8 @@ def trained_tokens(
     rows = {name: torch.cat([of[i].float().cpu() for i in chosen]) for name, of in known.items() if chosen[0] in of}
     logprob = rows.get("old", taken[0])
     columns = {"advantage": torch.cat([_advantages(sequences[i]) for i in chosen]), "entropy": taken[1]}
+    if "teacher" in rows:
+        columns["advantage"] = columns["advantage"] + distillation * (rows["teacher"][:, 0] - logprob)
     if last is not first:
         columns["log_ratio"] = torch.cat([last[i][0] for i in chosen]) - logprob
     if "reference" in rows:

@@ -13,6 +13,7 @@ from rlcore_models.lora_config import lora_table
 
 from rlcore_trainer.algorithms.config import AlgorithmConfig, comparable, response_limit
 from rlcore_trainer.algorithms.configured import description, selected_advantage, selected_loss
+from rlcore_trainer.batching.reward_values import reward_weights
 from rlcore_trainer.checkpoints.checkpoint import Restored
 from rlcore_trainer.checkpoints.reference import reference_policy
 from rlcore_trainer.checkpoints.start import policy_spec
@@ -22,6 +23,7 @@ from rlcore_trainer.controller.collection import Collector
 from rlcore_trainer.controller.controller import Controller
 from rlcore_trainer.controller.divergence import require_finite
 from rlcore_trainer.controller.schedule import Schedule, learning_rate
+from rlcore_trainer.controller.teacher import distillation
 from rlcore_trainer.controller.updates import PolicyUpdate
 from rlcore_trainer.controller.warmup import warm_up
 from rlcore_trainer.controller.warmup_phase import WarmUpPhase
@@ -88,6 +90,7 @@ class PolicyGradientTrainer:
             has_reference=self._local.reference is not None,
             critic=self._critic,
             max_response_tokens=response_limit(self._algorithm, rollout, *options),
+            reward_weights=reward_weights(run.resolved.environments),
         )
         if restored is not None:
             self._restore(restored)
@@ -161,6 +164,7 @@ class PolicyGradientTrainer:
             Objective(self._loss, self._algorithm, comparable=comparable(run.config.rollout)),
             self._config,
             temperature=run.config.rollout.temperature,
+            distillation=distillation(run, trained, self._algorithm.distillation),
             progress=run.progress,
         )
 

@@ -31,7 +31,8 @@ def _metrics_of(groups: Sequence[Group], success: float, max_new_tokens: int) ->
     metrics: dict[str, float] = {}
     if summary.reward is not None and summary.accuracy is not None:
         metrics |= {"reward/mean": summary.reward, "accuracy": summary.accuracy}
-    metrics |= {f"reward/{id}": value for id, value in [*summary.rewards.items(), *summary.components.items()]}
+    found = {**summary.roles, **summary.rewards, **summary.components}
+    metrics |= {f"reward/{name}": value for name, value in found.items()}
     metrics |= {"tokens/sampled": summary.tokens * summary.trajectories, "turns/mean": summary.turns}
     metrics |= {f"stop/{reason}": float(count) for reason, count in summary.stops.items()}
     metrics |= {f"failure/{boundary}": float(count) for boundary, count in summary.failures.items()}
@@ -80,4 +81,5 @@ def _evaluated(prefix: str, summary: Summary) -> dict[str, float]:
     metrics = {f"{prefix}/not_scored": float(summary.trajectories - summary.scored)}
     if summary.accuracy is not None and summary.reward is not None:
         metrics |= {f"{prefix}/accuracy": summary.accuracy, f"{prefix}/reward": summary.reward}
+        metrics |= {f"{prefix}/{role}/reward": value for role, value in summary.roles.items()}
     return metrics

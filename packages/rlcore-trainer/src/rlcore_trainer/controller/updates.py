@@ -15,6 +15,7 @@ from rlcore.errors import UserError
 from rlcore.types import Group, derive_seed
 from torch import Tensor
 
+from rlcore_trainer.algorithms.advantages.gradients import gradient_norms
 from rlcore_trainer.algorithms.advantages.scan import lambda_returns
 from rlcore_trainer.algorithms.config import AlgorithmConfig
 from rlcore_trainer.algorithms.configured import advantage_traits, loss_traits
@@ -24,6 +25,7 @@ from rlcore_trainer.algorithms.losses.divergence import kl, next_coefficient
 from rlcore_trainer.algorithms.outputs import advantages_of
 from rlcore_trainer.batching.experience import Experience, scored_of
 from rlcore_trainer.batching.packing import TrainingSequence
+from rlcore_trainer.batching.reward_values import RewardWeights
 from rlcore_trainer.batching.sequence_metrics import Rows
 from rlcore_trainer.config import PolicyGradientConfig
 from rlcore_trainer.controller.evidence import TrainedTokens, trained_tokens
@@ -64,6 +66,7 @@ class PolicyUpdate:
         has_reference: bool = False,
         critic: CriticConfig | None = None,
         max_response_tokens: int = 256,
+        reward_weights: RewardWeights | None = None,
     ) -> None:
         """Store the components of an update.
 
@@ -77,17 +80,20 @@ class PolicyUpdate:
                 while the coefficient is 0
             critic: settings of the learner's critic; None without one
             max_response_tokens: maximum length used by the aggregation and the penalty for long answers
+            reward_weights: of the run, for an advantage that ``reads_rewards``
 
         Raises:
             UserError: the advantage needs a critic, but there is none.
         """
         self._learner, self._trainer, self._algorithm = learner, trainer, algorithm
         self._has_reference, self._max_response_tokens = has_reference, max_response_tokens
+        self._reward_weights = reward_weights
         self._critic = None if critic is None or critic.model is None else critic
         self._advantage, self._traits = advantage, advantage_traits(advantage)
         if self._traits.needs_critic and self._critic is None:
             raise UserError("this advantage needs the values of a critic", fix="set critic.model=copy or head")
-        self._aggregation = algorithm.aggregation or loss_traits(policy_loss).aggregation
+        self._of_loss = loss_traits(policy_loss)
+        self._aggregation = algorithm.aggregation or self._of_loss.aggregation
         self._coefficient = algorithm.kl.coefficient
 
     @property
@@ -122,7 +128,7 @@ class PolicyUpdate:
         *,
         learning_rate: float,
         key: Sequence[object],
-        baselines: Mapping[int, float] | None = None,
+        baselines: Mapping[tuple[int, str], float] | None = None,
         critic_only: bool = False,
     ) -> Updated:
         """Update the policy, and the critic if there is one, on a rollout.
@@ -131,7 +137,7 @@ class PolicyUpdate:
             groups: groups of the rollout; trajectories without a score are ignored
             learning_rate: learning rate of these updates
             key: random key for shuffling, the order of mini-batches and the model's own randomness (dropout)
-            baselines: the score of the greedy answer, by index of the group
+            baselines: the score of the greedy answer, by index of the group and role
             critic_only: whether to leave the policy unchanged
         """
         self._learner.seed("update", *key)
@@ -142,6 +148,7 @@ class PolicyUpdate:
             key=key,
             grouped=self._traits.compares_siblings,
             baselines=(baselines or {}) if self.reads_baselines else None,
+            reward_weights=(self._reward_weights or {}) if self._traits.reads_rewards else None,
         )
         result = Updated(metrics={**experience.metrics, "tokens/trained": 0.0})
         if not len(experience):
@@ -155,6 +162,8 @@ class PolicyUpdate:
                 known["old"] = self._logprobs(sequences, fed, "policy")
             if self._pulls("loss") and "reference" not in known:
                 known["reference"] = self._logprobs(sequences, fed, "reference")
+            if self._distils and self._algorithm.distillation.divergence == "sampled":
+                known["teacher"] = self._logprobs(sequences, fed, "teacher")
         self._learn(experience, sequences, known, result, learning_rate, key, critic_only=critic_only)
         result.kl = result.metrics.get("kl/mean")
         if self._coefficient:
@@ -170,6 +179,10 @@ class PolicyUpdate:
         return result
 
     # Before the first update
+
+    @property
+    def _distils(self) -> bool:
+        return self._algorithm.distillation.teacher is not None
 
     def _pulls(self, target: str) -> bool:
         return self._coefficient > 0 and self._has_reference and self._algorithm.kl.target == target
@@ -199,6 +212,7 @@ class PolicyUpdate:
             penalties_NT=penalties_NT,
             values_NT=values_NT,
             bootstrap_N=bootstrap_N,
+            gradient_norms_NT=self._gradient_norms(experience, known) if self._traits.reads_gradients else None,
             baselines=self.reads_baselines,
         )
         mask_NT, output = inputs.mask_NT, advantages_of(self._advantage, inputs)
@@ -219,13 +233,22 @@ class PolicyUpdate:
             result.metrics["advantage/std"] = float(written.std(correction=0))
         return experience.with_advantages(advantages)
 
+    def _gradient_norms(self, experience: Experience, known: dict[str, Rows]) -> Tensor:
+        """Return ``AdvantageInputs.gradient_norms_NT``."""
+        written = experience.sequences_of(range(len(experience)))
+        if "old" not in known:
+            known["old"] = self._logprobs(experience.sequences, written, "policy")
+        old, sharpened = known["old"], self._logprobs(experience.sequences, written, "sharpened")
+        return experience.padded({i: gradient_norms(old[i].double(), sharpened[i].double()) for i in written})
+
     def _is_fed(self, sequence: TrainingSequence) -> bool:
         """Return whether a sequence contributes to the policy gradient. The normaliser counts it in either case."""
         advantage = sequence.advantage
         pushed = bool(advantage.any()) if isinstance(advantage, Tensor) else bool(advantage)
         critic = self._critic
         shared = critic is not None and critic.shares_trunk and critic.coefficient > 0
-        return pushed or bool(self._algorithm.entropy) or self._pulls("loss") or shared
+        pushed = pushed or self._of_loss.trains_zero_advantages
+        return pushed or bool(self._algorithm.entropy) or self._pulls("loss") or self._distils or shared
 
     def _logprobs(self, sequences: Sequence[TrainingSequence], members: Sequence[int], which: Which) -> Rows:
         return self._learner.logprobs({i: sequences[i] for i in members}, which)
@@ -266,7 +289,10 @@ class PolicyUpdate:
         if totals:
             result.metrics["tokens/trained"] = float(experience.lengths_N[experience.trained].sum())
         share = self._trainer.token_evidence
-        result.tokens = trained_tokens(experience, sequences, first, last, known, share=share, key=key)
+        weight = self._algorithm.distillation.coefficient
+        result.tokens = trained_tokens(
+            experience, sequences, first, last, known, share=share, key=key, distillation=weight
+        )
         for name, values in totals.items():
             result.metrics[name] = max(values) if name.endswith("/max") else sum(values) / len(values)
 
@@ -328,6 +354,7 @@ def advantage_inputs(
     penalties_NT: Tensor | None,
     values_NT: Tensor | None,
     bootstrap_N: Tensor | None = None,
+    gradient_norms_NT: Tensor | None = None,
     baselines: bool,
 ) -> AdvantageInputs:
     """Return the inputs of an advantage.
@@ -337,12 +364,17 @@ def advantage_inputs(
         penalties_NT: amount that a KL term in the reward subtracts from each token; None without such a term
         values_NT: values of the critic; None without a critic
         bootstrap_N: values of the critic of the states in which trajectories were cut short; None without a critic
+        gradient_norms_NT: of an advantage that ``reads_gradients``
         baselines: whether greedy answers were sampled
     """
-    rewards_N = experience.rewards_N
+    rewards_N, reward_values_NR = experience.rewards_N, experience.reward_values_NR
+    if reward_values_NR is not None and penalties_NT is not None:
+        reward_values_NR = torch.cat(
+            [reward_values_NR[:, :-1], reward_values_NR[:, -1:] - penalties_NT.sum(1)[:, None]], 1
+        )
     return AdvantageInputs(
         rewards_N=rewards_N if penalties_NT is None else rewards_N - penalties_NT.sum(1),
-        groups_N=experience.groups_N,
+        groups_N=experience.compared_N,
         lengths_N=experience.lengths_N,
         mask_NT=experience.mask_NT,
         rewards_NT=experience.token_rewards(penalties_NT),
@@ -350,4 +382,7 @@ def advantage_inputs(
         values_NT=values_NT,
         bootstrap_N=bootstrap_N,
         baselines_N=experience.baselines_N if baselines else None,
+        reward_values_NR=reward_values_NR,
+        reward_weights_NR=experience.reward_weights_NR,
+        gradient_norms_NT=gradient_norms_NT,
     )

@@ -16,12 +16,14 @@ from rlcore_trainer.batching.packing import MicroBatch, Minibatch, Share
 from rlcore_trainer.batching.sequence_metrics import Captured, Rows, add_metrics, rows_of, split
 from rlcore_trainer.config import PolicyGradientConfig
 from rlcore_trainer.learner.critic import Critic
+from rlcore_trainer.learner.distillation import Distillation
 from rlcore_trainer.learner.objective import Objective
 from rlcore_trainer.learner.trained_policy import ShowsProgress, TrainedPolicy, unshown
 from rlcore_trainer.policy.logprobs import LossOfChunk
-from rlcore_trainer.policy.policy import Policy, Reference
+from rlcore_trainer.policy.policy import DistilledPolicy, Policy, Reference
 
-Which = Literal["policy", "reference"]
+Which = Literal["policy", "sharpened", "reference", "teacher"]
+"""``sharpened`` is the policy at half the temperature."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +51,7 @@ class PolicyLearner:
         trained: the policy with its optimiser
         reference: the policy relative to which a KL term is measured; None without one
         critic: the critic; None without one
+        distillation: the teacher; None without one
         objective: the loss of a micro-batch
         trainer: the limit of the gradient
         temperature: temperature at which rollouts are sampled and log-probabilities are computed
@@ -64,9 +67,11 @@ class PolicyLearner:
         trainer: PolicyGradientConfig,
         *,
         temperature: float = 1.0,
+        distillation: Distillation | None = None,
         progress: ShowsProgress = unshown,
     ) -> None:
         self.trained, self.reference, self.critic = trained, reference, critic
+        self.distillation = distillation
         self._objective, self._trainer, self._temperature, self._progress = objective, trainer, temperature, progress
 
     def begin_reinforcement(self) -> None:
@@ -78,9 +83,17 @@ class PolicyLearner:
             self.reference.follow(self.trained.policy)
 
     def logprobs(self, share: Share, which: Which) -> Rows:
-        """Return the log-probabilities of trained tokens by sequence, without gradients."""
+        """Return the log-probabilities of trained tokens by sequence, without gradients.
+
+        Those of the teacher have its entropies beside them [T, 2].
+        """
         if which == "policy":
             return self._logprobs(self.trained.policy, share)
+        if which == "sharpened":
+            return self._logprobs(self.trained.policy, share, temperature=self._temperature / 2)
+        if which == "teacher":
+            assert self.distillation is not None
+            return self._logprobs(self.distillation.teacher, share, with_entropy=True)
         assert self.reference is not None
         with self.reference.standing_in() as policy:
             return self._logprobs(policy, share)
@@ -113,11 +126,16 @@ class PolicyLearner:
         return updated, metrics, captured
 
     @torch.no_grad()
-    def _logprobs(self, policy: Policy, share: Share) -> Rows:
+    def _logprobs(
+        self, policy: Policy, share: Share, *, with_entropy: bool = False, temperature: float | None = None
+    ) -> Rows:
         found: Rows = {}
+        temperature = temperature or self._temperature
         with policy.computing(), self._progress("log-probabilities", share.trained, "token") as meter:
             for batch in share.micro_batches(policy.device, self.trained.processes.team):
-                found |= split(policy.evaluate(batch, temperature=self._temperature)[0], batch.sequence_M)
+                logprobs_M, entropy_M = policy.evaluate(batch, temperature=temperature)
+                values = torch.stack([logprobs_M, entropy_M], 1) if with_entropy else logprobs_M
+                found |= split(values, batch.sequence_M)
                 meter.advance(len(batch.targets_M), tokens=len(batch.targets_M))
         return self._sent(found)
 
@@ -155,14 +173,19 @@ class PolicyLearner:
             old_M=None if known.old is None else rows_of(known.old, batch.sequence_M),
             reference_M=None if known.reference is None else rows_of(known.reference, batch.sequence_M),
             coefficient=update.kl_coefficient,
+            teacher_M2=None if known.teacher is None else rows_of(known.teacher, batch.sequence_M),
         )
         token_wise = self._objective.is_token_wise(old_known=known.old is not None)
-        loss, parts, values_M = self.trained.policy.loss(
-            batch,
-            objective if chunks is None else kept(objective, chunks),
-            temperature=self._temperature,
-            token_wise=token_wise,
-        )
+        policy, of_chunk = self.trained.policy, objective if chunks is None else kept(objective, chunks)
+        term = None if self.distillation is None else self.distillation.loss_of(batch)
+        if term is None:
+            found = policy.loss(batch, of_chunk, temperature=self._temperature, token_wise=token_wise)
+        else:
+            assert isinstance(policy, DistilledPolicy)
+            found = policy.loss(
+                batch, of_chunk, temperature=self._temperature, token_wise=token_wise, loss_of_output=term
+            )
+        loss, parts, values_M = found
         critic = self.critic
         if critic is not None and critic.shares_trunk:
             assert known.values is not None
@@ -193,6 +216,7 @@ class PolicyLearner:
             share=minibatch.share,
             old=moved(minibatch.old),
             reference=moved(minibatch.reference),
+            teacher=moved(minibatch.teacher),
             values=moved(minibatch.values),
             returns=moved(minibatch.returns),
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -33,10 +33,10 @@ from transformers import PreTrainedModel
 
 from rlcore_trainer.batching.packing import MicroBatch
 from rlcore_trainer.policy.forward import Forward, PackedForward, choose_forward
-from rlcore_trainer.policy.logprobs import LossOfChunk
-from rlcore_trainer.policy.model import TOKENIZER_FILES, load_policy, load_second
+from rlcore_trainer.policy.logprobs import LossOfChunk, LossOfOutput, Output
+from rlcore_trainer.policy.model import TOKENIZER_FILES, load_policy, load_second, output_head
 from rlcore_trainer.policy.perturbed_weights import parts_of, perturbed_weights
-from rlcore_trainer.policy.policy import PolicyLoss, Reference
+from rlcore_trainer.policy.policy import Found, PolicyLoss, Reference
 from rlcore_trainer.policy.precision import precision_hint
 from rlcore_trainer.policy.references import AdapterReference, FrozenReference
 from rlcore_trainer.policy.root import RootModule
@@ -163,16 +163,34 @@ class CausalLanguageModel(Trunk):
         temperature: float = 1.0,
         entropy: bool = True,
         token_wise: bool = True,
+        loss_of_output: LossOfOutput | None = None,
     ) -> PolicyLoss:
-        """Compute the loss; see `rlcore_trainer.policy.policy.Policy`."""
+        """Compute the loss; see `rlcore_trainer.policy.policy.DistilledPolicy`."""
 
         def compute() -> PolicyLoss:
             loss, metrics, hidden_MD = self._forward.loss(
                 self._model, batch, loss_of_chunk, temperature=temperature, entropy=entropy, token_wise=token_wise
             )
+            if loss_of_output is not None:
+                term, of_term = loss_of_output(Output(hidden_MD, output_head(self._model)))
+                loss, metrics = loss + term, [*metrics, of_term]
             return PolicyLoss(loss, metrics, self._root.values_of(hidden_MD))
 
         found: PolicyLoss = self._root(compute)
+        return found
+
+    @property
+    def has_output(self) -> bool:
+        """Whether the logits are the product of hidden states and output layer."""
+        return isinstance(self._forward, PackedForward)
+
+    def of_output(self, batch: MicroBatch, function: Callable[[Output], Found]) -> Found:
+        """Call a function with the output of a micro-batch; see `rlcore_trainer.policy.policy.DistilledPolicy`."""
+
+        def compute() -> Found:
+            return function(Output(self._forward.features(self._model, batch), output_head(self._model)))
+
+        found: Found = self._root(compute)
         return found
 
     def save(self, folder: Path) -> None:
@@ -230,9 +248,9 @@ class CausalLanguageModel(Trunk):
             return AdapterReference(self, self._model, read_values(self._model, folder) if folder else None)
         return FrozenReference(self.second(folder or self._folder, where="algorithm.kl.reference"))
 
-    def second(self, folder: Path, *, where: str) -> CausalLanguageModel:
+    def second(self, folder: Path, *, where: str, dtype: str | None = None) -> CausalLanguageModel:
         """Load a frozen model. Raises the same errors as `rlcore_trainer.policy.model.load_second`."""
-        model = load_second(folder, self._model, where=where)
+        model = load_second(folder, self._model, where=where, dtype=dtype)
         return CausalLanguageModel(_frozen(model), folder, forward=choose_forward(model, folder))
 
     @property

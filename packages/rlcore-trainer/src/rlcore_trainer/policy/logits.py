@@ -107,7 +107,7 @@ def _add_product(sum_XZ: Tensor, left_XY: Tensor, right_YZ: Tensor) -> None:
         sum_XZ.add_(linear(left_XY, right_YZ.to(sum_XZ.dtype).T))
 
 
-def _place(targets_C: Tensor, start: int, columns: int) -> tuple[Tensor, Tensor]:
+def place(targets_C: Tensor, start: int, columns: int) -> tuple[Tensor, Tensor]:
     """Return the column of each target within a tile, and whether the target is in the tile."""
     column_C = targets_C - start
     inside_C = (column_C >= 0) & (column_C < columns)
@@ -144,7 +144,7 @@ class Statistics:
             The ``shift_C`` for `Slope.of_weights`. The memory of the logits now holds ``exp(logits - shift)``, so that
             no exponential is computed twice.
         """
-        column_C1, inside_C = _place(self._targets_C, start, logits_CB.shape[1])
+        column_C1, inside_C = place(self._targets_C, start, logits_CB.shape[1])
         self._target_C = torch.where(inside_C, logits_CB.gather(1, column_C1)[:, 0], self._target_C)
         largest_C = torch.maximum(self._largest_C, logits_CB.amax(1))
         drop_C = (self._largest_C - largest_C).clamp_min_(SMALLEST_EXPONENT)
@@ -209,5 +209,5 @@ class Slope:
             log_CB = torch.log(weights_CB, out=memory_CB).add_(log_scale_C1).clamp_min_(SMALLEST_EXPONENT)
             log_CB.add_(self._entropy_C1).mul_(-self._spread_C1).add_(slope_C1).mul_(log_scale_C1.exp())
             grad_CB = weights_CB.mul_(log_CB)
-        column_C1, inside_C = _place(self._targets_C, start, grad_CB.shape[1])
+        column_C1, inside_C = place(self._targets_C, start, grad_CB.shape[1])
         return grad_CB.scatter_add_(1, column_C1, torch.where(inside_C, self._logprobs_C, 0.0)[:, None])

@@ -24,7 +24,18 @@ CPU_ELEMENTS, GPU_ELEMENTS = 1 << 24, 1 << 27
 TILED_ROWS = 1 << 13
 """Rows of a chunk on a CPU if only a tile of the logits is stored: many, to read the output layer only once."""
 
+LossOfOutput = Callable[["Output"], tuple[Tensor, dict[str, Tensor]]]
+"""A term of the loss that needs the logits of all tokens, with its metrics."""
 LossOfChunk = Callable[[slice, Tensor, Tensor | None], tuple[Tensor, dict[str, Tensor]]]
+
+
+class Output(NamedTuple):
+    """What a model computes logits from."""
+
+    hidden_MD: Tensor
+    """The hidden states that predict the trained tokens."""
+    head_VD: Tensor
+    """The weights of the output layer."""
 
 
 class FusedLoss(NamedTuple):
@@ -88,7 +99,7 @@ def fused_loss(
     """
     grad_mode = torch.is_grad_enabled()
     with torch.no_grad():
-        rows = min(chunk_rows or _rows_held(head_VD), max(1, len(hidden_MD)))
+        rows = min(chunk_rows or rows_held(head_VD), max(1, len(hidden_MD)))
         tiles = Tiles(hidden_MD, head_VD, rows)
         gradient = HeadGradient(
             hidden_MD,
@@ -121,11 +132,18 @@ def fused_loss(
             for tile, (weights_CB, shift_C) in zip(tiles.columns, weights, strict=True):
                 memory_CB = tiles.beside(weights_CB)
                 gradient.add(chunk, tile, slope.of_weights(tile.start, weights_CB, shift_C, memory_CB))
+    return FusedLoss(with_gradient(total, hidden_MD, head_VD, gradient), logprobs_M, entropy_M, metrics)
+
+
+def with_gradient(loss: Tensor, hidden_MD: Tensor, head_VD: Tensor, gradient: HeadGradient) -> Tensor:
+    """Return a loss whose backward pass, which can run only once, gives a gradient that is already known."""
     apply: Any = _KnownGradient.apply
-    return FusedLoss(apply(total, hidden_MD, head_VD, gradient), logprobs_M, entropy_M, metrics)
+    found: Tensor = apply(loss, hidden_MD, head_VD, gradient)
+    return found
 
 
-def _rows_held(head_VD: Tensor) -> int:
+def rows_held(head_VD: Tensor) -> int:
+    """Return the number of rows whose logits are stored at a time."""
     return max(1, (CPU_ELEMENTS if head_VD.device.type == "cpu" else GPU_ELEMENTS) // len(head_VD))
 
 
@@ -171,7 +189,7 @@ class _Logprobs(torch.autograd.Function):
     def forward(
         ctx: Any, hidden_MD: Tensor, head_VD: Tensor, targets_M: Tensor, temperature: float, chunk_rows: int | None
     ) -> tuple[Tensor, Tensor]:
-        rows = chunk_rows or (TILED_ROWS if head_VD.device.type == "cpu" else _rows_held(head_VD))
+        rows = chunk_rows or (TILED_ROWS if head_VD.device.type == "cpu" else rows_held(head_VD))
         rows = min(rows, max(1, len(hidden_MD)))
         tiles = Tiles(hidden_MD, head_VD, rows)
         logprobs_M, entropy_M, largest_M, log_sum_M = (tiles.memory(len(hidden_MD)) for _ in range(4))

@@ -10,6 +10,8 @@ from pathlib import Path
 import torch
 from rlcore.errors import UserError
 from rlcore.models.adapter import is_adapter
+from rlcore.models.config_file import read_config
+from rlcore.models.reward_model import is_reward_model
 from rlcore_models.cpu_linear import use_onednn
 from rlcore_models.loading import load_model, unreadable
 from torch import Tensor
@@ -54,18 +56,20 @@ def load_policy(folder: Path, *, dtype: str, device: torch.device, quantization:
     return model
 
 
-def load_second(folder: Path, policy: PreTrainedModel, *, where: str) -> PreTrainedModel:
-    """Load the model of a folder, in the policy's precision and on its device.
+def load_second(folder: Path, policy: PreTrainedModel, *, where: str, dtype: str | None = None) -> PreTrainedModel:
+    """Load the model of a folder on the policy's device.
 
     Args:
         folder: a Hugging Face folder
         policy: the model whose tokens it will read
         where: the key that names the folder
+        dtype: dtype of the weights; None uses that of the policy
 
     Raises:
         UserError: as for `load_policy`, or the model has no embedding for some of the policy's tokens.
     """
-    model = load_policy(folder, dtype=str(policy.dtype).removeprefix("torch."), device=policy.device)
+    dtype = dtype or str(policy.dtype).removeprefix("torch.")
+    model = load_policy(folder, dtype=dtype, device=policy.device)
     known, wanted = _embeddings(model), _embeddings(policy)
     if known < wanted:
         raise UserError(
@@ -99,6 +103,13 @@ def check_folder(folder: Path) -> None:
         )
     if not (folder / "config.json").is_file():
         raise missing("a Hugging Face folder with config.json", "use a local model folder or builtin:tiny-qwen2")
+    if is_reward_model(read_config(folder)):
+        raise UserError(
+            "expected a language model",
+            found="a reward model",
+            where=str(folder),
+            fix="give it to a reward (reward.id=reward-model), and a language model to model.path",
+        )
     if not any(folder.glob("*.safetensors")) and not any(folder.glob("pytorch_model*.bin")):
         raise missing("the model's weights (*.safetensors)", "copy the weights next to config.json")
     if not any((folder / name).is_file() for name in ("tokenizer.json", "vocab.json", "tokenizer.model")):

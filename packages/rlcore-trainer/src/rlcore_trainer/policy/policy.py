@@ -6,10 +6,10 @@ the tokens of an answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
+from typing import Any, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
 import torch
 from rlcore.contracts import NamedTensor
@@ -17,7 +17,7 @@ from rlcore.types import Prompt
 from torch import Tensor, nn
 
 from rlcore_trainer.batching.packing import MicroBatch
-from rlcore_trainer.policy.logprobs import LossOfChunk
+from rlcore_trainer.policy.logprobs import LossOfChunk, LossOfOutput, Output
 from rlcore_trainer.policy.root import RootModule
 
 
@@ -237,6 +237,40 @@ class TokenPolicy(Policy, Protocol):
 
     def perturbed(self, number: int) -> AbstractContextManager[None]:
         """Temporarily modify all trained weights; they are restored exactly."""
+        ...
+
+
+Found = TypeVar("Found")
+
+
+@runtime_checkable
+class DistilledPolicy(TokenPolicy, Protocol):
+    """A policy whose whole distributions can be compared with those of a teacher, which is a policy of this kind."""
+
+    @property
+    def has_output(self) -> bool:
+        """Whether `loss` takes ``loss_of_output``, and `of_output` can be called."""
+        ...
+
+    def second(self, folder: Path, *, where: str, dtype: str | None = None) -> Self:
+        """Load another policy as `Policy.second`. None uses the dtype of the policy."""
+        ...
+
+    def of_output(self, batch: MicroBatch, function: Callable[[Output], Found]) -> Found:
+        """Call a function with the output of a micro-batch, in the forward pass. Call it inside `computing`."""
+        ...
+
+    def loss(
+        self,
+        batch: MicroBatch,
+        loss_of_chunk: LossOfChunk,
+        *,
+        temperature: float = 1.0,
+        entropy: bool = True,
+        token_wise: bool = True,
+        loss_of_output: LossOfOutput | None = None,
+    ) -> PolicyLoss:
+        """Compute a loss as `Policy.loss`, with a term of the logits of all tokens."""
         ...
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rlcore.abilities import ConversationDataset, DemonstrationDataset
+from rlcore.abilities import ConversationDataset, DemonstrationDataset, PreferenceDataset
 from rlcore.checks import Finding, failure, unread
 from rlcore.console.wording import counted
 from rlcore.errors import DataError
@@ -15,7 +15,7 @@ from rlcore.session.model_inputs import check_tools, tool_named
 
 from rlcore_trainer.checks import lora_check, metrics_check, model_check
 from rlcore_trainer.checks.demonstrations import demonstrates
-from rlcore_trainer.config import SupervisedConfig
+from rlcore_trainer.config import OfflineConfig, SupervisedConfig
 
 if TYPE_CHECKING:
     from rlcore.contracts import Dataset
@@ -31,7 +31,7 @@ def check(run: RunSession) -> Iterator[Finding]:
     if run.resume_from is not None:
         check_checkpoint(run.resume_from, checksums=False)
     config: SupervisedConfig = run.options("trainer")
-    found = [*_conflicts(run, config), *metrics_check.check(run, config.early_stop)]
+    found = [*of_passes(run, config), *metrics_check.check(run, config.early_stop)]
     found += [*lora_check.check(run, reinforcement=False), *model_check.check(run)]
     yield from found
     if all(one.status != "fail" for one in found):
@@ -45,7 +45,8 @@ def _of_data(run: RunSession, config: SupervisedConfig) -> Iterator[Finding]:
             "supervised training needs a dataset of conversations or demonstrations",
             found=f"{type(dataset).__name__}, which provides neither",
             where=run.resolved.origin(("data", "id")),
-            fix="data.id=chat, which reads files of conversations",
+            fix="data.id=chat, which reads files of conversations"
+            + (", or trainer.id=preference for preferences" if isinstance(dataset, PreferenceDataset) else ""),
         )
     if isinstance(dataset, ConversationDataset) and not dataset.conversations("train") and not demonstrates(dataset):
         yield failure("data.train", "the data has no training conversations")
@@ -75,15 +76,16 @@ def _check_tools(run: RunSession, dataset: Dataset) -> None:
             return
 
 
-def _conflicts(run: RunSession, config: SupervisedConfig) -> Iterator[Finding]:
+def of_passes(run: RunSession, config: OfflineConfig) -> Iterator[Finding]:
+    """Find conflicting settings of a trainer that makes passes over stored examples."""
     if config.lr_warmup_steps and config.lr_warmup_ratio:
         yield failure("trainer.lr_warmup_ratio", "lr_warmup_steps is set too", "remove one of them")
     if config.steps is not None and config.lr_warmup_steps >= config.steps:
         reason = f"the warm-up is as long as the run, which has {counted(config.steps, 'step')}"
         yield failure("trainer.lr_warmup_steps", reason, f"fewer than {config.steps}")
-    reason, fix = "supervised training has no groups that could be sampled ahead", "remove it"
+    reason, fix = "a trainer on stored examples has no groups that could be sampled ahead", "remove it"
     yield from unread(run.resolved, "schedule", ["ahead"], reason, fix)
-    if not config.rollouts:
+    if not config.tries_tasks:
         return
     rewarded = bool(run.config.reward) or any(environment.reward for environment in run.config.mixture)
     there = {"environment": run.config.has_environment, "reward": rewarded}

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from rlcore.abilities import ConversationDataset, DemonstrationDataset, Described
 from rlcore.console.wording import counted
 from rlcore.errors import DataError, UserError
-from rlcore.types import MediaSpan, derive_seed
+from rlcore.types import derive_seed
 
 from rlcore_trainer.batching.conversations import ConversationEncoder, cut
 from rlcore_trainer.batching.data_order import Cursor
 from rlcore_trainer.batching.packing import TrainingSequence
-from rlcore_trainer.config import SupervisedConfig
+from rlcore_trainer.config import OfflineConfig, SupervisedConfig
 
 if TYPE_CHECKING:
     from rlcore.contracts import ChatFormat, Dataset
@@ -25,6 +25,17 @@ if TYPE_CHECKING:
 
     from rlcore_trainer.policy.policy import TokenPolicy
 
+
+class HasContent(Protocol):
+    """An example that can be compared with others."""
+
+    @property
+    def content(self) -> Hashable:
+        """What two equal examples have in common."""
+        ...
+
+
+Example = TypeVar("Example", bound=HasContent)
 NO_LIMIT = 2**31 - 1
 """Length limit if neither the run nor the model sets one."""
 
@@ -166,15 +177,7 @@ def read_conversations(run: RunSession, config: SupervisedConfig, policy: TokenP
             where="trainer.max_tokens",
             fix="a larger trainer.max_tokens, trainer.on_long=cut, or other data",
         )
-    steps = config.steps or config.epochs * steps_of_epoch(len(train), config.conversations_per_step)
-    warmup_steps = config.warmup_of(steps)
-    if warmup_steps >= steps:
-        raise UserError(
-            f"the warm-up of {counted(warmup_steps, 'step')} is as long as the run",
-            found=f"{counted(steps, 'step')} in total",
-            where=run.resolved.origin(("trainer", "lr_warmup_steps")),
-            fix="a shorter warm-up, more epochs, or fewer trainer.conversations_per_step",
-        )
+    steps, warmup_steps = length_of(run, config, len(train))
     return Conversations(
         train=train,
         evaluation=evaluation,
@@ -185,52 +188,64 @@ def read_conversations(run: RunSession, config: SupervisedConfig, policy: TokenP
     )
 
 
-def hold_out(
-    sequences: Sequence[TrainingSequence], count: int, *, seed: int
-) -> tuple[list[TrainingSequence], list[TrainingSequence]]:
-    """Split off ``count`` sequences selected by the seed. Duplicates of held-out sequences are dropped from both parts.
+def length_of(run: RunSession, config: OfflineConfig, examples: int) -> tuple[int, int]:
+    """Return the number of steps of a run with this number of training examples, and that of its warm-up.
 
     Raises:
-        DataError: no training sequence would remain.
+        UserError: the warm-up is as long as the run.
     """
-    chosen = sorted(range(len(sequences)), key=lambda i: derive_seed(seed, "held out", i))[:count]
-    held = {_content(sequences[i]): sequences[i] for i in sorted(chosen)}
-    rest = [sequence for sequence in sequences if _content(sequence) not in held]
+    steps = config.steps or config.epochs * steps_of_epoch(examples, config.per_step)
+    warmup_steps = config.warmup_of(steps)
+    if warmup_steps >= steps:
+        raise UserError(
+            f"the warm-up of {counted(warmup_steps, 'step')} is as long as the run",
+            found=f"{counted(steps, 'step')} in total",
+            where=run.resolved.origin(("trainer", "lr_warmup_steps")),
+            fix="a shorter warm-up, more epochs, or fewer examples per step",
+        )
+    return steps, warmup_steps
+
+
+def hold_out(examples: Sequence[Example], count: int, *, seed: int) -> tuple[list[Example], list[Example]]:
+    """Split off ``count`` examples selected by the seed. Duplicates of held-out examples are dropped from both parts.
+
+    Raises:
+        DataError: no training example would remain.
+    """
+    chosen = sorted(range(len(examples)), key=lambda i: derive_seed(seed, "held out", i))[:count]
+    held = {examples[i].content: examples[i] for i in sorted(chosen)}
+    rest = [example for example in examples if example.content not in held]
     if not rest:
         raise DataError(
-            f"trainer.held_out={count} leaves no training conversations",
-            found=f"{counted(len(sequences), 'conversation')}, including duplicates",
+            f"trainer.held_out={count} leaves no training data",
+            found=f"{counted(len(examples), 'example')}, including duplicates",
             where="trainer.held_out",
             fix="a smaller trainer.held_out, or more data",
         )
     return rest, list(held.values())
 
 
-def shared(train: Sequence[TrainingSequence], evaluation: Sequence[TrainingSequence]) -> int:
-    """Return the number of evaluation sequences that are also in the training data."""
-    known = {_content(sequence) for sequence in train}
-    return sum(_content(sequence) in known for sequence in evaluation)
+def shared(train: Sequence[Example], evaluation: Sequence[Example]) -> int:
+    """Return the number of evaluation examples that are also in the training data."""
+    known = {example.content for example in train}
+    return sum(example.content in known for example in evaluation)
 
 
-def steps_of_epoch(conversations: int, per_step: int) -> int:
+def steps_of_epoch(examples: int, per_step: int) -> int:
     """Return the number of steps in an epoch; the last step may be smaller."""
-    return -(-conversations // per_step)
+    return -(-examples // per_step)
 
 
-def next_batch(cursor: Cursor, *, conversations: int, per_step: int, seed: int) -> tuple[list[int], Cursor]:
-    """Return the conversations of a step and the cursor after it. The last step of an epoch may be smaller."""
+def next_batch(cursor: Cursor, *, examples: int, per_step: int, seed: int) -> tuple[list[int], Cursor]:
+    """Return the examples of a step and the cursor after it. The last step of an epoch may be smaller."""
     end = cursor.position + per_step
-    batch = _order(conversations, seed, cursor.epoch)[cursor.position : end]
-    after = Cursor(epoch=cursor.epoch + 1) if end >= conversations else Cursor(epoch=cursor.epoch, position=end)
+    batch = _order(examples, seed, cursor.epoch)[cursor.position : end]
+    after = Cursor(epoch=cursor.epoch + 1) if end >= examples else Cursor(epoch=cursor.epoch, position=end)
     return list(batch), after
 
 
 @lru_cache(maxsize=2)
-def _order(conversations: int, seed: int, epoch: int) -> tuple[int, ...]:
-    order = list(range(conversations))
+def _order(examples: int, seed: int, epoch: int) -> tuple[int, ...]:
+    order = list(range(examples))
     random.Random(derive_seed(seed, "supervised order", epoch)).shuffle(order)
     return tuple(order)
-
-
-def _content(sequence: TrainingSequence) -> tuple[bytes, bytes, tuple[MediaSpan, ...]]:
-    return sequence.token_ids.tobytes(), sequence.loss_mask.tobytes(), sequence.media

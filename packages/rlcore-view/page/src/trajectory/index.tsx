@@ -28,7 +28,7 @@ export function TrajectoryView(place: Place) {
           { label: run, href: link(["run", run]) },
           { label: stepName(purpose, step), href: link(["run", run, purpose, step]) },
           { label: `Group ${group}`, href: link(["run", run, purpose, step, group]) },
-          { label: `Sibling ${sibling}` },
+          { label: `Sibling ${sibling} ${printable(trajectory?.row.role ?? "")}`.trim() },
         ]}
       />
       {problem ? <ProblemBox problem={problem} /> : !value && <Loading />}

@@ -11,7 +11,7 @@ from typing import Any
 import click
 from pydantic import BaseModel
 
-from rlcore.abilities import ConversationDataset
+from rlcore.abilities import ConversationDataset, PreferenceDataset
 from rlcore.cli.data.exporting import export_
 from rlcore.cli.data.rescoring import rescore
 from rlcore.cli.data.rows import ReadImage, Shown, ShownImages, file_rows, files_of_data, row_lines
@@ -32,7 +32,7 @@ from rlcore.plugins.registry import Registry, asked, make_component
 from rlcore.rollouts.conditions import Where
 from rlcore.session.datasets import checked_dataset, rows_told
 from rlcore.session.exits import exits_reported
-from rlcore.types import Demonstration, Task, media_hash, to_json
+from rlcore.types import Demonstration, Preference, Task, media_hash, to_json
 
 MOST_ROWS = 2**31 - 1
 """Limit of the number of rows to show."""
@@ -203,7 +203,7 @@ def show(
 
     Rows are also shown of a folder of such files, and of a data set in the hub's cache, by its name OWNER/NAME.
 
-    A dataset shows its tasks, or the conversations for supervised training if it has no tasks.
+    A dataset shows its preferences, or else its tasks, or else its conversations for supervised training.
 
     The images of a file are written to the folder FILE.images; those of a run are files in its folder media/.
 
@@ -255,13 +255,15 @@ def show(
 
 
 def _rows_of_dataset(name: str, options: tuple[str, ...], split: str) -> Iterator[tuple[Mapping[str, Any], ReadImage]]:
-    """The tasks of a split. A split without any has the conversations of supervised training."""
+    """The tasks of a split. One without any has the conversations of supervised training; preferences come first."""
     registry = Registry()
     model = registry.config_model("dataset", name)
     config = validate_options(model, override_layers(options), subject=f"the options of the dataset {name}")
     target, what = registry.load("dataset", name), registry.named("dataset", name)
     dataset = checked_dataset(make_component(what, target, config), what)
-    found: Sequence[Task | Demonstration] = dataset.tasks(split)
+    found: Sequence[Task | Demonstration | Preference] = dataset.tasks(split)
+    if isinstance(dataset, PreferenceDataset) and (preferences := dataset.preferences(split)):
+        found = preferences
     if not found and isinstance(dataset, ConversationDataset):
         found = dataset.conversations(split)
     for line in rows_told(dataset, split):

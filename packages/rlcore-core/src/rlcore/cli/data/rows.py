@@ -28,6 +28,8 @@ from rlcore.rollouts.records import BlobStore, blobs_of, group_from_json
 from rlcore.types import Group, NumberArray, Segment, Task, Trajectory, thaw, to_json
 from rlcore.types.arrays import FORMATS
 
+CONVERSATIONS = ("messages", "prompt", "chosen", "rejected")
+"""Fields of a row that are lists of messages."""
 LONGEST_ANSWER = 600
 """Characters of an answer that are shown as the model wrote it."""
 LONGEST_FIELD = 160
@@ -152,8 +154,8 @@ def row_lines(row: Mapping[str, Any]) -> Iterator[str | Shown]:
         yield from _group_lines(row)
         return
     for key, value in row.items():
-        if key == "messages" and isinstance(value, list):
-            yield "  messages"
+        if key in CONVERSATIONS and isinstance(value, list):
+            yield f"  {key}"
             yield from (line for message in value for line in _message_lines(message))
         elif images := _images_in(value):
             yield f"  {key}"
@@ -221,7 +223,8 @@ def ending(trajectory: Trajectory) -> str:
     of_policy = any(segment.arrays for segment in trajectory.segments)
     length = counted(sum(map(len, trajectory.segments)) or reported, "decision" if of_policy else "token")
     sampled = f" ({trajectory.sampled_tokens} sampled)" if trajectory.sampled_tokens and not of_policy else ""
-    return f"{trajectory.stop}, {length}{sampled}, reward {reward_text(trajectory.reward)}"
+    role = f"{printable(trajectory.role)}: " if trajectory.role else ""
+    return f"{role}{trajectory.stop}, {length}{sampled}, reward {reward_text(trajectory.reward)}"
 
 
 def conversation(trajectory: Trajectory, decoder: Decoder = no_decoder) -> Iterator[str | Shown]:

@@ -105,7 +105,7 @@ class RaySampler:
                         pool.lose(worker, str(error))
                         continue
                     del calls[reference]
-                    self._ended(found[place], request.purpose, meter)
+                    self._ended(found[place], request, meter)
                 meter.refresh()
         except EngineError:
             for worker, _ in calls.values():  # weights cannot change while it samples
@@ -113,12 +113,12 @@ class RaySampler:
             raise
         return [found[place] for place in range(len(tasks))]
 
-    def _ended(self, group: Group, purpose: str, meter: Meter) -> None:
+    def _ended(self, group: Group, request: RolloutRequest, meter: Meter) -> None:
         """Count a group, and store it if the report keeps groups."""
         sampled = sum(trajectory.sampled_tokens for trajectory in group.trajectories)
-        meter.advance(len(group.trajectories), tokens=sampled)
+        meter.advance(request.group_size, tokens=sampled)
         if self._keeper is not None:
-            self._keeper.group_finished(purpose, group)
+            self._keeper.group_finished(request.purpose, group)
 
     def update_weights(self, source: WeightSource) -> int:
         """Send the current weights of the policy to all workers, and return their version."""

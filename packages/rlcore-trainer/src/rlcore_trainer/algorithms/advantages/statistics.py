@@ -68,6 +68,10 @@ class GroupedRewards:
         squares_P = self.sums_P(self.against(self.means_P()).square())
         return (squares_P / (self.counts_P - 1).clamp(min=1)).sqrt().masked_fill(self.alone_P, 1.0)
 
+    def spread(self) -> Tensor:
+        """Return the unbiased standard deviation of all rewards; 1 if there are fewer than two."""
+        return self.rewards_N.std() if len(self.rewards_N) > 1 else self.rewards_N.new_ones(())
+
     def metrics(self) -> dict[str, float]:
         """Return ``groups/equal``, the share of groups without a learning signal because all rewards are equal."""
         return {"groups/equal": float(self.equal_P.float().mean()) if len(self.equal_P) else 0.0}

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rlcore_trainer.algorithms.losses.ratios import LARGEST_LOG_RATIO, bounded_exp
 
-ESTIMATORS = ("k1", "abs", "mse", "k3")
+ESTIMATORS = ("k1", "abs", "mse", "k3", "k1+", "k3+")
 
 
 def kl(
@@ -29,7 +29,8 @@ def kl(
     exp(-d) + d - 1. As a loss on samples of π, ``mse`` has the gradient of KL(π, π_ref) in expectation, ``k3`` has the
     gradient of the reverse, KL(π_ref, π), and the gradient of ``k1`` is zero in expectation. Multiplied by the ratio
     π / π_old, ``k1`` and ``k3`` have the gradient of KL(π, π_ref) and remain unbiased off policy (DeepSeek-V3.2, arXiv
-    2512.02556, "Unbiased KL Estimate").
+    2512.02556, "Unbiased KL Estimate"). ``k1+`` and ``k3+`` have the values of ``k1`` and ``k3`` and the gradient of
+    ``mse``.
 
     Args:
         logprobs_M: log-probabilities under π, differentiable
@@ -42,7 +43,12 @@ def kl(
         ValueError: the estimator is unknown.
     """
     difference_M = logprobs_M - reference_logprobs_M
-    if estimator == "k1":
+    if estimator in ("k1+", "k3+"):
+        value_M = kl(logprobs_M.detach(), reference_logprobs_M, estimator[:-1], clamp=clamp)
+        half_square_M = 0.5 * difference_M.square()
+        # In this order, the first difference is exactly zero and the value keeps its precision.
+        kl_M = (half_square_M - half_square_M.detach()) + value_M
+    elif estimator == "k1":
         kl_M = difference_M
     elif estimator == "abs":
         kl_M = difference_M.abs()

@@ -1,0 +1,141 @@
+"""Environments that were written for TRL's ``environment_factory``."""
+
+from __future__ import annotations
+
+import inspect
+import random
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from rlcore.episodes.context import EpisodeContext
+from rlcore.episodes.threads import run_in_thread
+from rlcore.episodes.tool import ToolResult, tool
+from rlcore.episodes.tool_environment import ToolEnvironment
+from rlcore.errors import EnvironmentFailure, UserError
+from rlcore.plugins.loading import load_attribute
+from rlcore.types import Message, Observation, RewardResult, Step, Stop, Task, ToolCall, Trajectory, thaw
+
+RESERVED = ("reset", "get_reward")
+REWARD = "reward/"
+"""Begins the names of the rewards in the metrics of a trajectory."""
+_drawing = threading.Lock()
+
+
+class TrlEnvironment(ToolEnvironment):
+    """The public methods of the object are the tools. The reward of the last turn is what it and TRL's functions give.
+
+    Args:
+        config: a `rlcore_compat.trl_config.TrlEnvironmentConfig`, or an object with its attributes
+    """
+
+    def __init__(self, config: Any) -> None:
+        made = load_attribute(config.factory, what=f"environment.factory {config.factory!r}")()
+        methods = dict(inspect.getmembers(made, inspect.ismethod))
+        if "reset" not in methods:
+            raise UserError(
+                "an environment of TRL needs the method reset",
+                found=f"{type(made).__name__} with {', '.join(methods) or 'no methods'}",
+                where="environment.factory",
+                fix="name a class that GRPOTrainer takes as environment_factory",
+            )
+        made_tool = tool(max_characters=config.max_tool_characters)
+        public = [method for name, method in methods.items() if name not in RESERVED and not name.startswith("_")]
+        super().__init__([made_tool(method) for method in public], config.max_turns)
+        self._made = made
+        self._functions = [load_attribute(name, what=f"environment.rewards {name!r}") for name in config.rewards]
+        self._weights = config.reward_weights or [1.0] * len(self._functions)
+        self._columns: Mapping[str, Any] = {}
+        self._prompt: Sequence[Message] = ()
+        self._said: list[Message] = []
+
+    async def reset(self, task: Task, *, seed: int, context: EpisodeContext | None = None) -> Observation:
+        """Call ``reset`` with the fields of the task. Its text follows that of the last message."""
+        observation = await super().reset(task, seed=seed, context=context)
+        self._columns = {**thaw(task.fields), "prompt": list(map(_as_dict, observation.messages))}
+        text = await run_in_thread(_seeded, seed, self._made.reset, self._columns)
+        if text is not None and not isinstance(text, str):
+            raise EnvironmentFailure(f"reset must return a text or None, it returned {type(text).__name__}")
+        messages = observation.messages or (Message(role="user", content=""),)
+        if text is not None:
+            messages = (*messages[:-1], replace(messages[-1], content=messages[-1].text + text))
+        self._prompt, self._said = messages, []
+        return replace(observation, messages=messages)
+
+    async def step(self, action: Message) -> Step:
+        """Call the methods in order. At the end, ask for the reward."""
+        step = await super().step(action)
+        self._said += (action, *step.observation.messages)
+        if not (step.terminated or step.truncated):
+            return step
+        rewards = await self._scored()
+        known = {name: value for name, value in rewards.items() if value is not None}
+        return replace(step, reward=sum(known.values()) if known else None, info={**step.info, **known})
+
+    async def _answer_all(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
+        return [await self._answer(call) for call in calls]  # one after the other, because they share their state
+
+    async def _scored(self) -> dict[str, float | None]:
+        """The rewards by name. None is a function that does not score this episode."""
+        rewards: dict[str, float | None] = {}
+        if inspect.ismethod(getattr(self._made, "get_reward", None)):
+            rewards[REWARD + type(self._made).__name__] = float(await _asked(self._made.get_reward))
+        columns = {name: [value] for name, value in self._columns.items() if name != "prompt"}
+        for function, weight in zip(self._functions, self._weights, strict=True):
+            (value,) = await _asked(
+                function,
+                prompts=[list(map(_as_dict, self._prompt))],
+                completions=[list(map(_as_dict, self._said))],
+                environments=[self._made],
+                **columns,
+            )
+            rewards[REWARD + function.__name__] = None if value is None else weight * float(value)
+        return rewards
+
+
+def trl_environment_reward(trajectory: Trajectory, task: Task) -> RewardResult:
+    """The sum of the rewards. An episode that was cut by a token limit before its end scores 0, because it has none."""
+    value = trajectory.turn_reward
+    if value is None and trajectory.stop is Stop.LENGTH:
+        return RewardResult(value=0.0)
+    if value is None:
+        error = "there is no reward: the class has no get_reward, and no function of environment.rewards gave a number"
+        return RewardResult(value=None, error=error, error_kind="not reported")
+    rewards = trajectory.metrics.items()
+    return RewardResult(
+        value=value, components={name.removeprefix(REWARD): one for name, one in rewards if name.startswith(REWARD)}
+    )
+
+
+def _seeded(seed: int, reset: Callable[..., Any], columns: Mapping[str, Any]) -> Any:
+    """Call ``reset`` so that all episodes of a task begin in the same state, if it draws from Python's generator."""
+    with _drawing:
+        state = random.getstate()
+        random.seed(seed)
+        try:
+            return reset(**columns)
+        finally:
+            random.setstate(state)
+
+
+async def _asked(function: Callable[..., Any], **named: Any) -> Any:
+    if inspect.iscoroutinefunction(function):
+        return await function(**named)
+    return await run_in_thread(function, **named)
+
+
+def _as_dict(message: Message) -> dict[str, Any]:
+    """A message as TRL passes it to rewards and environments."""
+    said: dict[str, Any] = {"role": message.role, "content": message.text}
+    if message.name is not None:
+        said["name"] = message.name
+    if message.tool_calls:
+        said["tool_calls"] = [
+            {"type": "function", "function": {"name": call.name, "arguments": thaw(call.arguments or {})}}
+            for call in message.tool_calls
+        ]
+    return said
+
+
+__all__ = ["TrlEnvironment", "trl_environment_reward"]

@@ -1,0 +1,171 @@
+"""Classes that were written for TRL's ``environment_factory``."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rlcore.errors import DataError, UserError
+from rlcore.testing import check_plugin, make_trajectory
+from rlcore.types import Message, Observation, Step, Stop, Task, ToolCall
+from rlcore_compat.trl_config import TrlDataConfig, TrlEnvironmentConfig
+from rlcore_compat.trl_environment import TrlEnvironment, trl_environment_reward
+from rlcore_compat.trl_tasks import TrlTasks
+
+HERE = __file__
+
+
+class Lamp:
+    """Draws its task itself, as many environments of TRL do."""
+
+    def reset(self, **columns: Any) -> str:
+        self.wanted, self.log = random.randint(0, 10**9), []
+        return f" Wanted: {self.wanted}."
+
+    def press(self, name: str, times: int = 1) -> str:
+        """Press a button.
+
+        Args:
+            name: Of the button.
+            times: How often.
+        """
+        if name == "broken":
+            raise ValueError("The button is broken.")
+        self.log += [name] * times
+        return f"pressed {len(self.log)}"
+
+    async def look(self) -> list[str]:
+        """Look at the lamp."""
+        return self.log
+
+    async def get_reward(self) -> float:
+        return float(self.log == ["a", "b"])
+
+    def _hidden(self) -> None: ...
+
+
+class Silent:
+    def reset(self, number: int, prompt: Any) -> None:
+        self.number, self.prompt = number, prompt
+
+    def tell(self) -> int:
+        """Tell the number."""
+        return self.number
+
+
+class Resetless:
+    def press(self) -> None:
+        """Press."""
+
+
+def length(completions: Any, environments: Any, number: Any, **columns: Any) -> list[float]:
+    (completion,), (environment,) = completions, environments
+    assert environment.number == number[0]
+    assert environment.prompt == [{"role": "user", "content": "Go."}]
+    return [float(len(completion))]
+
+
+def none(prompts: Any, **columns: Any) -> list[None]:
+    assert prompts == [[{"role": "user", "content": "Go."}]]
+    return [None]
+
+
+def made(name: str, **options: Any) -> TrlEnvironment:
+    return TrlEnvironment(TrlEnvironmentConfig(factory=f"{HERE}:{name}", **options))
+
+
+def play(
+    environment: TrlEnvironment, task: Task, said: Sequence[Message], seed: int = 0
+) -> tuple[Observation, list[Step]]:
+    async def run() -> tuple[Observation, list[Step]]:
+        first = await environment.reset(task, seed=seed)
+        steps = [await environment.step(message) for message in said]
+        await environment.close()
+        return first, steps
+
+    return asyncio.run(run())
+
+
+def calls(*made: tuple[str, dict[str, Any]]) -> Message:
+    called = (ToolCall(name=name, arguments=values, id=f"call_{n}") for n, (name, values) in enumerate(made))
+    return Message(role="assistant", tool_calls=tuple(called))
+
+
+TASK = Task(id="1", messages=(Message(role="user", content="Go."),), fields={"number": 7})
+DONE = Message(role="assistant", content="done")
+
+
+def test_public_methods_are_tools_and_run_in_order() -> None:
+    pressed = calls(("press", {"name": "a"}), ("press", {"name": "b"}), ("look", {}), ("press", {"name": "broken"}))
+    first, (step, end) = play(made("Lamp"), TASK, [pressed, DONE])
+    assert [tool.name for tool in first.tools] == ["look", "press"]
+    assert first.tools[1].parameters["properties"]["times"] == {
+        "type": "integer",
+        "default": 1,
+        "description": "How often.",
+    }
+    texts = [message.text for message in step.observation.messages]
+    assert texts == ["pressed 1", "pressed 2", '["a", "b"]', "Error: The button is broken."]
+    assert (step.reward, end.reward, end.info["reward/Lamp"]) == (None, 1.0, 1.0)
+
+
+def test_a_task_begins_in_the_same_state_for_all_siblings() -> None:
+    state = random.getstate()
+    texts = [play(made("Lamp"), TASK, [], seed)[0].messages[-1].text for seed in (1, 1, 2)]
+    assert texts[0] == texts[1] != texts[2]
+    assert texts[0].startswith("Go. Wanted: ")
+    assert random.getstate() == state
+
+
+def test_reward_functions_of_trl_get_the_episode_and_are_weighted() -> None:
+    environment = made("Silent", rewards=[f"{HERE}:length", f"{HERE}:none"], reward_weights=[0.5, 3])
+    _, (_, end) = play(environment, TASK, [calls(("tell", {})), DONE])
+    assert end.reward == 1.5  # of three messages
+    assert dict(end.info)["reward/length"] == 1.5
+    cut = play(made("Silent", rewards=[f"{HERE}:length"], max_turns=1), TASK, [calls(("tell", {}))])[1][0]
+    assert (cut.stop, cut.reward) == (Stop.MAX_TURNS, 1.0)
+
+
+def test_an_episode_without_a_reward_is_not_scored_unless_it_was_cut() -> None:
+    _, (end,) = play(made("Silent"), TASK, [DONE])
+    assert end.reward is None
+    trajectory = make_trajectory("Go.", "done")
+    assert trl_environment_reward(trajectory, TASK).value is None
+    cut = trl_environment_reward(trajectory.replace(stop=Stop.LENGTH), TASK)
+    assert not isinstance(cut, float)
+    assert cut.value == 0.0
+
+
+def test_mistakes_are_errors() -> None:
+    with pytest.raises(UserError, match="needs the method reset"):
+        made("Resetless")
+    with pytest.raises(UserError, match="does not exist"):
+        made("Lamb")
+    with pytest.raises(ValueError, match="2 rewards need as many reward_weights, not 1"):
+        made("Silent", rewards=["a:b", "a:c"], reward_weights=[1])
+
+
+def test_tasks_are_rows_or_seeds(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text(
+        '{"prompt": [{"role": "user", "content": "Go."}], "number": 7}\n{"number": 8}\n'
+    )
+    found = TrlTasks(TrlDataConfig(train=str(tmp_path / "rows.jsonl"), evaluation=3))
+    assert [(task.messages, dict(task.fields)) for task in found.tasks("train")] == [
+        (TASK.messages, {"number": 7}),
+        ((), {"number": 8}),
+    ]
+    assert [task.id for task in found.tasks("evaluation")] == ["evaluation:0", "evaluation:1", "evaluation:2"]
+    (tmp_path / "bad.jsonl").write_text('{"prompt": [{"role": "captain"}]}\n')
+    with pytest.raises(DataError, match="must be a text, or messages"):
+        TrlTasks(TrlDataConfig(train=str(tmp_path / "bad.jsonl"))).tasks("train")
+
+
+def test_plugin_fulfils_the_contracts() -> None:
+    def solved(task: Task) -> Sequence[Message]:
+        return [calls(("increment", {"step": task.fields["amount"]})), DONE]
+
+    check_plugin("compat", oracles={"trl-environment": solved})

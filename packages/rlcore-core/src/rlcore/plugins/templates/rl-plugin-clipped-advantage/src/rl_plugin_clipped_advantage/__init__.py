@@ -1,0 +1,1 @@
+"""An advantage estimator: the reward minus the mean of its group, clipped."""

@@ -1,0 +1,1 @@
+"""A tracker that writes a CSV file."""

@@ -1,0 +1,1 @@
+"""A reward for the answer after ``####``."""

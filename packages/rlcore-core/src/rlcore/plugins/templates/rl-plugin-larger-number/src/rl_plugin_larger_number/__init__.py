@@ -1,0 +1,1 @@
+"""Questions about two numbers: which one is larger?"""

@@ -1,0 +1,1 @@
+"""An engine that samples with transformers, one prompt at a time."""

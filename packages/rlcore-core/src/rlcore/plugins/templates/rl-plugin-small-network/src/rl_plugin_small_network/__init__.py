@@ -1,0 +1,1 @@
+"""A policy of continuous actions: a small network that sees the state."""

@@ -1,0 +1,1 @@
+"""A calculator of whole numbers."""

@@ -1,0 +1,1 @@
+"""Losses of preferences: a prompt with a chosen and a rejected answer."""

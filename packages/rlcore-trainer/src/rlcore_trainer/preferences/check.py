@@ -1,0 +1,64 @@
+"""Find conflicting settings of a run on pairs of answers before anything loads. Does not import torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rlcore.abilities import ConversationDataset, PreferenceDataset
+from rlcore.checks import Finding, failure
+from rlcore.errors import DataError
+from rlcore.runs.checkpoint_folder import check_checkpoint
+
+from rlcore_trainer.algorithms.preferences.config import PreferenceConfig
+from rlcore_trainer.checks import lora_check, metrics_check, model_check
+from rlcore_trainer.config import PairsConfig
+from rlcore_trainer.distributed.config import DataParallelConfig
+from rlcore_trainer.supervised.check import of_passes
+
+if TYPE_CHECKING:
+    from rlcore.session.session import RunSession
+
+
+def check(run: RunSession) -> Iterator[Finding]:
+    """Find conflicting settings, and data with nothing to train on or to evaluate.
+
+    Raises:
+        DataError: the dataset is of the wrong kind.
+    """
+    if run.resume_from is not None:
+        check_checkpoint(run.resume_from, checksums=False)
+    config: PairsConfig = run.options("trainer")
+    found = [*of_passes(run, config), *metrics_check.check(run, config.early_stop), *model_check.check(run)]
+    if isinstance(table := run.resolved.options.get("preference"), PreferenceConfig):
+        run.load("preference_loss", table.loss.id)
+        found += lora_check.check(run, reinforcement=False)
+    strategy = run.options("strategy")
+    if isinstance(strategy, DataParallelConfig) and strategy.sequence_parallel > 1:
+        reason = "the answers of a pair are compared in one process"
+        found.append(failure("strategy.sequence_parallel", reason, "1"))
+    yield from found
+    if all(one.status != "fail" for one in found):
+        yield from _of_data(run, config)
+
+
+def _of_data(run: RunSession, config: PairsConfig) -> Iterator[Finding]:
+    dataset = run.dataset
+    if not isinstance(dataset, PreferenceDataset):
+        conversations = isinstance(dataset, ConversationDataset)
+        raise DataError(
+            f"trainer.id={run.config.trainer.id} needs a dataset of preferences",
+            found=f"{type(dataset).__name__}, which has {'conversations' if conversations else 'none'}",
+            where=run.resolved.origin(("data", "id")),
+            fix="data.id=preferences, which reads files with a chosen and a rejected answer to each prompt"
+            + (", or trainer.id=sft for conversations" if conversations else ""),
+        )
+    if not dataset.preferences("train"):
+        yield failure("data.train", "the data has no training preferences")
+    if run.config.evaluation.every and not config.held_out and not dataset.preferences("evaluation"):
+        reason = "evaluation needs held-out pairs: there is no evaluation data, and trainer.held_out is 0"
+        fix = "data.evaluation=FILE, or trainer.held_out=64 (taken from the training data), or evaluation.every=0"
+        yield failure("evaluation.every", reason, fix)
+    if config.tries_tasks and not run.dataset.tasks("evaluation"):
+        fix = "add evaluation tasks to the dataset, or set trainer.rollouts=false"
+        yield failure("trainer.rollouts", "it needs evaluation tasks, and the data has none", fix)
