@@ -1,0 +1,1 @@
+"""A reward that scores episodes with a reward model."""
