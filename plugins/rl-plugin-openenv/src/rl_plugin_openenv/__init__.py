@@ -1,0 +1,1 @@
+"""Environments of OpenEnv and NeMo Gym servers, and rlcore environments as OpenEnv servers."""
