@@ -1,0 +1,1 @@
+"""Tasksets of verifiers."""
