@@ -48,6 +48,8 @@ class Answers(BaseHTTPRequestHandler):
         if self.path.endswith("/repos/create"):
             self.server.created.append(json.loads(body))
             return self._answer({"url": address, "name": "me/model"})
+        if self.path.endswith("/validate-yaml"):
+            return self._answer({"errors": [], "warnings": []})
         if "/preupload/" in self.path:
             asked = json.loads(body)["files"]
             return self._answer({"files": [{**one, "uploadMode": "regular", "shouldIgnore": False} for one in asked]})
@@ -103,6 +105,7 @@ def test_upload_sends_every_file(hub: Hub, tmp_path: Path) -> None:
     assert hub.tokens == {f"Bearer {TOKEN}"}
     merged = tmp_path / "merged"
     assert hub.files == {path.name: path.read_bytes() for path in merged.iterdir()}
+    assert b"# model\n" in hub.files["README.md"]
     assert torch.equal(load(hub.files["model.safetensors"])["weight"], torch.arange(6.0).reshape(2, 3))
     assert "me/model" in done.stdout
     assert TOKEN not in done.stdout + done.stderr

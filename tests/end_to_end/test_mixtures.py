@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from example_plugin import search_path
 from killed_runs import content, differences
+from rlcore.plugins.creation import create
 from rlcore.rollouts.records import read_groups
-from workspace import ROOT
 
 MIXTURE = """\
 [model.builder]
@@ -41,10 +41,10 @@ max_turns = 1
 reward = [{ id = "math-numeric-equal", weight = 0.5 }]
 
 [[environment]]
-id = "warehouse"
+id = "doors-of-hall"
 
 [[environment.reward]]
-id = "warehouse-answer"
+id = "doors-of-hall-opened"
 
 [trainer]
 steps = 3
@@ -72,7 +72,9 @@ every = 1
 def start(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
     folder.mkdir(exist_ok=True)
     (folder / "mixture.toml").write_text(MIXTURE, encoding="utf-8")
-    path = os.pathsep.join(search_path(ROOT / "examples" / "third-party-environment", folder / "site"))
+    if not (folder / "plugin").exists():
+        create("environment", "doors-of-hall", folder / "plugin")
+    path = os.pathsep.join(search_path(folder / "plugin", folder / "site"))
     with (folder / "output.txt").open("a", encoding="utf-8") as output:
         return subprocess.Popen(
             [sys.executable, "-m", "rlcore", *arguments],
@@ -106,14 +108,14 @@ def test_killed_run_of_three_environments_resumes_identically(equal_rows: None, 
     assert differences(content(run), content(killed / "runs" / "run")) == []
 
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]
-    shares = [[row[f"mixture/{name}"] for name in ("with-calculator", "without", "warehouse")] for row in rows[1:]]
+    shares = [[row[f"mixture/{name}"] for name in ("with-calculator", "without", "doors-of-hall")] for row in rows[1:]]
     assert shares[0] == [3, 1, 2]  # 6 × 2/3.5, 6 × 0.5/3.5 and 6 × 1/3.5, rounded
     assert all(sum(counts) == 6 for counts in shares)
-    assert {f"evaluation/{name}/accuracy" for name in ("with-calculator", "without", "warehouse")} <= set(rows[-1])
+    assert {f"evaluation/{name}/accuracy" for name in ("with-calculator", "without", "doors-of-hall")} <= set(rows[-1])
     for step in range(1, 4):
         groups = list(read_groups(run / "rollouts" / f"train-{step:06d}.jsonl.gz"))
         for group in groups:
             assert len(group.trajectories) == 4
-            rewarded = "warehouse-answer" if group.task.environment == "warehouse" else "math-numeric-equal"
+            rewarded = "doors-of-hall-opened" if group.task.environment == "doors-of-hall" else "math-numeric-equal"
             assert all(set(one.rewards) == {rewarded} for one in group.trajectories)
-    assert all(len(group.trajectories[0].tools) == (group.task.environment != "without") for group in groups)
+    assert all(len(group.trajectories[0].tools) == (group.task.environment == "with-calculator") for group in groups)

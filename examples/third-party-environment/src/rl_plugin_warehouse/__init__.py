@@ -1,1 +1,0 @@
-"""Questions about a warehouse, answered with a look-up."""

@@ -1,0 +1,83 @@
+"""Preference training and a reward model improve the true score, on three seeds, and not with random labels."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+from preloaded import rlcore_command
+
+SFT = ("trainer.rollouts=false", "evaluation.every=0", "checkpoint.every=0", "trainer.held_out=0")
+RANDOM = ("data.swapped=0.5",)
+"""Labels that say nothing."""
+TRUE = "reward/math-numeric-equal"
+"""The true score of the rollouts of a step, which the policy is not trained on."""
+
+
+def run(folder: Path, name: str, *arguments: str) -> list[dict[str, float]]:
+    """The evaluations of a run."""
+    done = rlcore_command(["run", "-p", "gsm8k-tools", f"name={name}", *arguments], folder, timeout_s=1200)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
+    lines = (folder / "runs" / name / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return [row for row in map(json.loads, lines) if any(key.startswith("evaluation/") for key in row)]
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_dpo_improves_the_policy_and_random_labels_do_not(seed: int, tmp_path: Path) -> None:
+    """The policy that imitates mostly wrong calls learns from pairs which call is right."""
+    run(tmp_path, "sft", "-r", "sft", f"seed={seed}", *SFT)
+    given = ("-r", "dpo", "model=runs/sft", f"seed={seed}", "checkpoint.every=0")
+    found = {name: run(tmp_path, name, *given, *labels) for name, labels in (("dpo", ()), ("control", RANDOM))}
+    first, last, control = found["dpo"][0], found["dpo"][-1], found["control"][-1]
+    assert first["evaluation/preference/accuracy"] == pytest.approx(0.5, abs=0.05)
+    assert last["evaluation/preference/accuracy"] > 0.75
+    assert control["evaluation/preference/accuracy"] < 0.65
+    assert last["evaluation/accuracy"] > first["evaluation/accuracy"] + 0.1
+    assert control["evaluation/accuracy"] < last["evaluation/accuracy"]
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_score_of_a_reward_model_improves_the_true_accuracy(seed: int, tmp_path: Path) -> None:
+    """The default recipe with the score in place of the true reward, which is only logged."""
+    learnt: dict[str, float] = {}
+    for name, labels in (("scorer", ()), ("random", RANDOM)):
+        held = run(tmp_path, name, "-r", "reward-model", f"seed={seed}", *labels)
+        learnt[name] = held[-1]["evaluation/preference/accuracy"]
+    assert learnt["scorer"] > 0.8
+    assert learnt["random"] < 0.65
+    true = ("reward.1.id=math-numeric-equal", "reward.1.weight=0", "checkpoint.every=0")
+    gains = {}
+    for name in learnt:
+        given = ("reward.0.id=reward-model", f"reward.0.model=runs/{name}", f"seed={seed}", *true)
+        run(tmp_path, f"policy-{name}", *given)
+        lines = (tmp_path / "runs" / f"policy-{name}" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        scores = [row[TRUE] for row in map(json.loads, lines) if TRUE in row]
+        gains[name] = fmean(scores[-3:]) - fmean(scores[:3])
+    assert gains["scorer"] > 0.2
+    assert gains["random"] < gains["scorer"] / 2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_pairs_train_a_policy_and_a_reward_model(tmp_path: Path) -> None:
+    """The recipes in a few steps: a resumed run is the same, and a policy is trained on the score."""
+    small = (
+        "data.pairs=32",
+        "trainer.pairs_per_step=8",
+        "trainer.epochs=1",
+        "evaluation.every=0",
+        "checkpoint.every=1",
+    )
+    tiny = ("model.builder.layers=1", "seed=3")
+    run(tmp_path, "scorer", "-r", "reward-model", *small, *tiny)
+    run(tmp_path, "dpo", "-r", "dpo", "trainer.rollouts=false", *small, *tiny)
+    short = ("warmup.steps=2", "trainer.steps=1", "trainer.tasks_per_step=2", "evaluation.every=0", *tiny)
+    run(tmp_path, "policy", "reward.0.id=reward-model", "reward.0.model=runs/scorer", *short)
+    lines = (tmp_path / "runs/policy/metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    assert json.loads(lines[-1])["not_scored"] == 0
