@@ -25,7 +25,7 @@ from workspace import ROOT, Member, distribution, members
 
 SPANNING = ("tests/end_to_end", "tests/benchmarks", "tests/references", "examples")
 """Folders whose changes affect the tests that span packages, and no member."""
-DOCUMENT_TESTS = ("tests/repo/test_docs.py", "tests/repo/test_words.py")
+DOCUMENT_TESTS = ("tests/repo/test_docs.py", "tests/repo/test_site.py", "tests/repo/test_words.py")
 TESTS_OF_ALL = "tests"
 
 

@@ -5,11 +5,13 @@
     uv run python tests/repo/package_matrix.py                       # all members, this interpreter's Python
     uv run python tests/repo/package_matrix.py --light               # import every module instead of running tests
     uv run python tests/repo/package_matrix.py rlcore-core --python 3.12
+    uv run python tests/repo/package_matrix.py rlcore-core --versions lowest
     uv run python tests/repo/package_matrix.py 'rlcore-rollout[torch]'
     uv run python tests/repo/package_matrix.py --list                # JSON, for a matrix of jobs
 
 Each environment contains the wheel, the wheels of the members that it declares, their third-party dependencies (in
-the locked versions), pytest, pytest-timeout, hypothesis, pillow and the modules of ``tests/shared``, and nothing else.
+the locked versions, or with ``--versions`` the lowest that the members allow or the newest on the index), pytest,
+pytest-timeout, hypothesis, pillow and the modules of ``tests/shared``, and nothing else.
 With torch, torchvision is added, which transformers needs for the image processors that tests compare with. A member
 without a module has no tests; ``rlcore plugins list --check`` runs instead, as it does with ``--light``, which imports
 every module: one that needs a library of an extra is printed. One environment per core is tested at a time, with one
@@ -27,12 +29,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from workspace import ROOT, Member, closure, distribution, members
 
-RUNNER = ("pytest", "pytest-timeout", "hypothesis", "pillow")
+RUNNER = ("pytest>=9", "pytest-timeout>=2.4", "hypothesis>=6.150", "pillow>=11")
 """What tests need. They draw pictures with pillow."""
 SETTINGS = """
 [pytest]
@@ -103,8 +106,38 @@ def locked_versions(folder: Path) -> Path:
     return path
 
 
+def resolution(versions: str, folder: Path) -> list[str]:
+    """The options of ``uv pip install`` for the lowest, the locked or the newest versions of direct dependencies."""
+    if versions == "lowest":
+        return ["--resolution", "lowest-direct"]
+    return ["--constraint", str(locked_versions(folder))] if versions == "locked" else ["--upgrade"]
+
+
+def declared(name: str, extras: Iterable[str]) -> set[str]:
+    """The third-party requirements that a member and the members that it needs declare, as written.
+
+    uv takes the lowest version of a requirement only if it is an argument, and not one of a wheel.
+    """
+    by_name = {member.name: member for member in members()}
+    found: set[str] = set()
+    waiting, seen = [(name, frozenset(extras))], set[tuple[str, frozenset[str]]]()
+    while waiting:
+        here = waiting.pop()
+        if here in seen:
+            continue
+        seen.add(here)
+        member = by_name[here[0]]
+        for requirement in [*member.dependencies, *(each for extra in here[1] for each in member.extras[extra])]:
+            if distribution(requirement) in by_name:
+                named = re.findall(r"\[(.*?)\]", requirement)
+                waiting.append((distribution(requirement), frozenset(named[0].split(",") if named else ())))
+            else:
+                found.add(requirement)
+    return found
+
+
 def check(
-    member: Member, extra: str, wheels: dict[str, Path], constraints: Path, python: str, *, light: bool
+    member: Member, extra: str, wheels: dict[str, Path], options: list[str], python: str, *, light: bool
 ) -> tuple[bool, str, str]:
     """Whether the member works alone, a one-line summary, and the full output."""
     with tempfile.TemporaryDirectory(prefix="package-matrix-") as name:
@@ -115,8 +148,9 @@ def check(
         ours = [f"{wheels[each]}" for each in sorted(needed & set(wheels))]
         runner = () if light else (*RUNNER, "torchvision") if "torch" in needed else RUNNER
         own = f"{member.name}[{extra}] @ {wheels[member.name].as_uri()}" if extra else str(wheels[member.name])
-        install = ["uv", "pip", "install", "--quiet", "--python", str(interpreter), "--constraint", str(constraints)]
-        result = run([*install, own, *ours, *runner], cwd=folder)
+        install = ["uv", "pip", "install", "--quiet", "--python", str(interpreter), *options]
+        lowest = declared(member.name, extra.split(",") if extra else ()) if "lowest-direct" in options else ()
+        result = run([*install, own, *ours, *runner, *lowest], cwd=folder)
         if result.returncode:
             return False, "cannot be installed", result.stdout
         if light or member.module_folder is None:
@@ -142,6 +176,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="a member, or NAME[EXTRA]; default: all")
     parser.add_argument("--python", default=f"{sys.version_info[0]}.{sys.version_info[1]}", help="Python version")
+    parser.add_argument(
+        "--versions",
+        choices=("lowest", "locked", "newest"),
+        default="locked",
+        help="of third-party dependencies",
+    )
     parser.add_argument("--light", action="store_true", help="import all modules instead of running tests")
     parser.add_argument("--list", action="store_true", help="print the members as JSON and exit")
     arguments = parser.parse_args()
@@ -157,9 +197,7 @@ def main() -> int:
     def one(name: str) -> tuple[str, bool]:
         started = time.monotonic()
         bare, _, extra = name.rstrip("]").partition("[")
-        fine, summary, output = check(
-            by_name[bare], extra, wheels, constraints, arguments.python, light=arguments.light
-        )
+        fine, summary, output = check(by_name[bare], extra, wheels, options, arguments.python, light=arguments.light)
         lines = [f"{'ok  ' if fine else 'FAIL'} {name:<26} {time.monotonic() - started:5.0f} s  {summary}"]
         lines += [f"       {line}" for line in output.splitlines() if not fine or line.startswith("SKIPPED")]
         print("\n".join(lines), flush=True)
@@ -167,7 +205,7 @@ def main() -> int:
 
     with tempfile.TemporaryDirectory(prefix="package-matrix-") as folder:
         wheels = build(Path(folder) / "wheels")
-        constraints = locked_versions(Path(folder))
+        options = resolution(arguments.versions, Path(folder))
         with ThreadPoolExecutor(os.cpu_count()) as threads:
             failed = [name for name, fine in threads.map(one, names) if not fine]
     print(f"package matrix, Python {arguments.python}: {len(names) - len(failed)} of {len(names)} passed")

@@ -32,6 +32,7 @@ KINDS = {
     "engine": "rollout.{id}",
     "advantage": "algorithm.advantage",
     "loss": "algorithm.loss",
+    "preference_loss": "preference.loss",
     "tracker": "trackers.{id}",
     "model": "model.builder",
     "dataset": "data",

@@ -42,6 +42,12 @@ OF_MINIWOB = frozenset(
 )
 """The pages of MiniWoB++, and what its own environment needs."""
 
+OF_TEXTARENA = frozenset(
+    {"textarena", "chess", "cloudpickle", "nltk", "joblib", "regex", "python-dotenv", "websockets"}
+    | {"openai", "jiter", "sniffio", "tqdm", "requests", "certifi", "charset-normalizer", "urllib3"}
+)
+"""TextArena and what its games need, among it clients of language models, which the plugin does not use."""
+
 BUDGET = {
     "rlcore": CORE
     | TOKENIZERS
@@ -68,9 +74,13 @@ BUDGET = {
     "rl-plugin-llm-judge": CORE | HTTP,
     "rl-plugin-mind2web": CORE | OF_SCREENS,
     "rl-plugin-miniwob": CORE | OF_SCREENS | OF_CONTROL | OF_MINIWOB,
+    "rl-plugin-openenv": CORE | HTTP | {"websockets"},
     "rl-plugin-reasoning-gym": CORE | OF_REASONING_GYM,
+    "rl-plugin-reward-model": CORE | TOKENIZERS | TORCH | {"pillow"},
     "rl-plugin-robotwin": CORE | OF_CONTROL,
     "rl-plugin-string-equal": CORE,
+    "rl-plugin-textarena": CORE | HTTP | OF_TEXTARENA,
+    "rl-plugin-verifiers": CORE,
     "rl-plugin-visual-search": CORE | HTTP | {"pillow", "pyarrow"},
     "rl-plugin-world-model": CORE
     | TOKENIZERS
@@ -115,6 +125,7 @@ def test_core_and_plugins_have_no_heavy_dependencies() -> None:
     heavy = {"torch", "numpy", "transformers", "tokenizers", "accelerate", "ray", "vllm"}
     plugins = [member.name for member in members() if member.name.startswith("rl-plugin-")]
     plugins.remove("rl-plugin-lerobot")  # it is a policy
+    plugins.remove("rl-plugin-reward-model")  # its reward is a network
     plugins.remove("rl-plugin-world-model")  # its trainers have networks
     light = [*plugins, "rlcore-core", "rlcore-compat"]
     brought = {name: closure(name) & heavy - OF_ADAPTERS.get(name, set()) for name in light}

@@ -182,8 +182,8 @@ def test_exit_status_page_lists_the_numbers_of_the_help() -> None:
     assert {"0", "1", "2", "70", "130", "143"} <= listed
 
 
-def test_tests_named_in_the_page_on_security_exist() -> None:
-    page = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+def test_tests_named_in_the_security_promises_exist() -> None:
+    page = (ROOT / "docs" / "security-promises.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`((?:packages|plugins|tests)/[\w/.-]+\.py)`", page))
     assert len(named) > 10
     assert [path for path in sorted(named) if not (ROOT / path).is_file()] == []

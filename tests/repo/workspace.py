@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
+VERSIONS = ("3.11", "3.12", "3.13")
+"""The supported versions of Python, which the workflows test."""
 
 
 @dataclass(frozen=True, kw_only=True)
