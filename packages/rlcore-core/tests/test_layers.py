@@ -86,6 +86,13 @@ def test_later_layers_win_and_keep_their_origin(tmp_path: Path) -> None:
     assert merged.origin(("seed",)) == "default"
 
 
+def test_empty_table_on_the_command_line_replaces_that_of_a_recipe() -> None:
+    base = values_layer({"data": {"id": "gymnasium", "arguments": {"is_slippery": False}}}, "base")
+    assert merge_layers([base, values_layer({"data": {"arguments": {}}}, "file")]).tree == base.tree
+    merged = merge_layers([base, *override_layers(["data.arguments={}", "data.arguments.sab=true"])])
+    assert merged.tree["data"] == {"id": "gymnasium", "arguments": {"sab": True}}
+
+
 @pytest.mark.parametrize("key", ["reward.1.weight", "reward.length.weight"])
 def test_list_tables_are_addressed_by_index_or_id(key: str) -> None:
     base = values_layer({"reward": [{"id": "exact"}, {"id": "length", "weight": 1}]}, "base")
