@@ -27,6 +27,8 @@ STARTING_S, LOOK_S = 300.0, 0.1
 ADDRESS = re.compile(r"OPENAI_BASE_URL=(\S+)")
 KEY = "RL_TEXTARENA_OPPONENT_KEY"
 """The variable with the key, which only this machine's server knows."""
+ENDS_WITH_US = 'exec 3<&0; "$@" </dev/null & p=$!; (cat <&3 >/dev/null; kill -9 $p) & wait $p; kill $!'
+"""Runs a program until it ends or the input closes, which also happens when this process is killed."""
 MOST_TOKENS = 2**20
 """More than the limit of the model's own run, which therefore holds."""
 
@@ -43,11 +45,24 @@ class FrozenPolicy:
 
     def __init__(self, model: str) -> None:
         os.environ.setdefault(KEY, f"rl-{secrets.token_urlsafe(24)}")
-        command = [sys.executable, "-m", "rlcore", "serve", "policy", model, "--port", "0"]
+        command = [
+            "sh",
+            "-c",
+            ENDS_WITH_US,
+            "sh",
+            sys.executable,
+            "-m",
+            "rlcore",
+            "serve",
+            "policy",
+            model,
+            "--port",
+            "0",
+        ]
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
         self._process = subprocess.Popen(
             command,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=self._output,
             stderr=self._output,
             env=os.environ | {TOKEN: os.environ[KEY]},
@@ -97,7 +112,8 @@ def frozen_policy(model: str) -> FrozenPolicy:
 
 def _ended(process: subprocess.Popen[bytes], owner: int) -> None:
     if os.getpid() == owner:  # not in a fork
-        process.kill()
+        assert process.stdin is not None
+        process.stdin.close()
         process.wait()
 
 
