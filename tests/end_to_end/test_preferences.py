@@ -20,6 +20,7 @@ def run(folder: Path, name: str, *arguments: str) -> list[dict[str, float]]:
     """The evaluations of a run."""
     done = rlcore_command(["run", "-p", "gsm8k-tools", f"name={name}", *arguments], folder, timeout_s=1200)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
+    assert ("reward.0.id=reward-model reward.0.model=" in done.stdout) == ("reward-model" in arguments)
     lines = (folder / "runs" / name / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     return [row for row in map(json.loads, lines) if any(key.startswith("evaluation/") for key in row)]
 

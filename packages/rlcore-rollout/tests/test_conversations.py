@@ -320,15 +320,16 @@ def test_nothing_is_sampled_after_the_end(run: Any) -> None:
         await policy.respond([QUESTION])
 
     trajectory = run(agent)
-    with pytest.raises(EpisodeEnded):
-        asyncio.run(kept[0].respond([QUESTION]))  # type: ignore[arg-type]
+    for policy in (kept[0], kept[0].role("late")):
+        with pytest.raises(EpisodeEnded):
+            asyncio.run(policy.respond([QUESTION]))  # type: ignore[arg-type]
     assert len(trajectory.segments) == 1
 
 
 def test_each_role_becomes_a_trajectory_with_its_own_rewards(play: Play, run: Any) -> None:
     async def agent(policy: EpisodePolicy) -> Step:
         first, second = policy.role("player-0"), policy.role("player-1")
-        assert policy.role("player-0") is first
+        assert policy.role("player-0") is second.role("player-0") is first
         opening = (await first.respond([QUESTION])).completion.message
         reply = (await second.respond([SYSTEM, Message(role="user", content=opening.text)])).completion.message
         await first.respond([QUESTION, opening, Message(role="user", content=reply.text)])

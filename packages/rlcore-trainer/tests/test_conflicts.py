@@ -39,14 +39,16 @@ def run(**tables: Any) -> Any:
         "warmup": WarmupConfig(**tables.get("warmup", {})),
         "environment": SimpleNamespace(**tables.get("environment", {})),
     }
-    values = {"model": {"path": "m"}, "environment": {"id": "e"}, "reward": [{"id": "r"}]}
+    values = {"model": {"path": "organisation/policy"}, "environment": {"id": "e"}, "reward": [{"id": "r"}]}
     config = RunConfig(**values, rollout=tables.get("rollout", {}))
     return SimpleNamespace(
         config=config,
         resolved=SimpleNamespace(
             config=config,
             options=options,
-            environments=(SimpleNamespace(options=options["environment"], rewards=(SimpleNamespace(id="r"),)),),
+            environments=(
+                SimpleNamespace(id="gsm8k-tools", options=options["environment"], rewards=(SimpleNamespace(id="r"),)),
+            ),
             origin=lambda path: f"file:{'/'.join(path)}",
         ),
         registry=REGISTRY,
@@ -78,6 +80,7 @@ COPY = {"model": "copy"}
 ROLLOUT_IS = "algorithm.rollout_importance_sampling"
 DISCOUNTED = {"id": "reinforce-plus-plus", "gamma": 0.9}
 IN_REWARD = {"coefficient": 0.1, "target": "reward"}
+SAMPLED = {"teacher": "organisation/teacher", "divergence": "sampled"}
 MASK = {"rollout_importance_sampling": {"mode": "mask"}}
 
 
@@ -284,6 +287,8 @@ def test_trainer_with_its_own_algorithm_table_is_not_checked() -> None:
         ({"algorithm": {"advantage": "remax", "loss": "gspo", "turn_rewards": "add"}}, "gspo-token"),
         ({"algorithm": {"advantage": "grpo-turn", "loss": "gspo", "turn_rewards": "only"}}, "gspo-token"),
         ({"algorithm": {"advantage": "remax", "loss": "gspo", "kl": IN_REWARD}}, "gspo-token"),
+        ({"algorithm": {"advantage": "optimal-token-baseline", "loss": "gspo"}}, "gspo-token"),
+        ({"algorithm": {"loss": "gspo", "distillation": SAMPLED}}, "distillation gives each token"),
     ],
 )
 def test_unexpected_settings_give_a_one_sentence_note(tables: dict[str, Any], words: str) -> None:

@@ -141,10 +141,13 @@ def test_resumed_run_equals_an_uninterrupted_run(pairs: Make, loss: str) -> None
     found = trained(resumed := pairs("stopped", resume_from=last, **settings))
     assert equal(expected, found)
     assert resumed.logged == {step: metrics for step, metrics in whole.logged.items() if step > stop}
+    newest = (last.parent / "last").resolve()
     if loss == "dpo":
-        newest = (last.parent / "last").resolve()
         with pytest.raises(UserError, match="needs the pairs that it started with"):
             PreferenceTrainer(pairs("stopped", resume_from=newest, train=smaller(10, seed=5), **settings))
+    else:
+        with pytest.raises(UserError, match="needs the log-probabilities of the policy before the first step"):
+            PreferenceTrainer(pairs("stopped", resume_from=newest, **{**settings, "loss": "dpo"}))
 
 
 def test_reward_model_learns_and_is_a_classifier_of_transformers(pairs: Make) -> None:
@@ -192,10 +195,11 @@ def test_data_of_the_wrong_kind_is_rejected(pairs: Make) -> None:
 
 
 def test_long_pairs_are_skipped_or_rejected(pairs: Make) -> None:
-    rows = [*smaller(4), preference("w1", "w2", "w3 w4 w5 w6 w7 w8")]
+    rows = [*smaller(4), preference("w1", "w2", "w3 w4 w5 w6 w7 w8"), preference("w1", "w2", "w2 ")]
     run = pairs(train=rows, trainer={"max_tokens": 8})
     trainer = PreferenceTrainer(run)
-    assert (len(trainer.data.train), trainer.data.passes.unused) == (4, 1)
+    assert (len(trainer.data.train), trainer.data.passes.unused) == (4, 2)
+    assert "are the same tokens" in trainer.data.passes.notes[1]
     with pytest.raises(DataError, match="preference 5 is longer than 8 tokens"):
         PreferenceTrainer(pairs(train=rows, trainer={"max_tokens": 8, "on_long": "raise"}))
     with pytest.raises(UserError, match="no training pairs remain"):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from rlcore.types import Group, Trajectory
+from rlcore.types import Boundary, Failure, Group, Stop, Trajectory
 from rlcore_trainer.algorithms.config import AlgorithmConfig
 from rlcore_trainer.algorithms.outputs import advantages_of
 from rlcore_trainer.batching.experience import Experience
@@ -108,6 +108,9 @@ def test_a_group_is_kept_if_one_role_has_a_signal() -> None:
     assert verdict(episode, "none", 1.0) is None
     seldom = group(played("a", 1.0), played("a", 0.0), played("b", 0.0))  # b acted in one of two episodes
     assert [one.role for one in usable([seldom])[0].trajectories] == ["a", "a"]
+    failure = Failure(boundary=Boundary.ENVIRONMENT, message="no board")
+    early = played("", None).replace(stop=Stop.CANCELLED, failure=failure)  # another episode failed before a role acted
+    assert usable([group(played("a", 1.0), played("b", -1.0), early)]) == []
 
 
 def test_metrics_have_the_mean_reward_of_each_role() -> None:

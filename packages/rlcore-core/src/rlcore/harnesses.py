@@ -66,7 +66,8 @@ class EpisodePolicy(Protocol):
         """The policy in a role, such as a player of a game or an agent of a team. Equal names give the same object.
 
         The conversations of a role become a separate trajectory with its own rewards, which is compared with those of
-        the same role in other episodes of the task.
+        the same role in other episodes of the task. A role begins with the present ``max_turns``, and counts its own
+        turns. A role of a role is one of the episode.
 
         Raises:
             ValueError: the name has other characters than letters, digits, ``-`` and ``_``, or more than 40.

@@ -131,6 +131,7 @@ class Conversations:
         self._client, self._sampling, self._session, self._images = model_client, sampling, session, images
         self._release, self._timeout_s, self._until = release, timeout_s, until
         self._roles: dict[str, Conversations] = {}
+        self._of: Conversations | None = None  # the policy of which this is a role
         self.max_turns: int | None = None
         self.failure: Failure | None = None
         self.stop: Stop | None = None
@@ -142,8 +143,7 @@ class Conversations:
         """The conversation of each turn that counts."""
         self._used: dict[int, Sampling] = {}
         self._next_turn = 0
-        self._pending = 0
-        """The number of turns that are being sampled."""
+        self._pending = 0  # the number of turns that are being sampled
         self._prompts: dict[str, int] = {}
         """How many conversations began with the same messages, by their hash."""
 
@@ -250,8 +250,10 @@ class Conversations:
         """As `EpisodePolicy.role`."""
         if not ROLE.fullmatch(name):
             raise ValueError(f"the name of a role has 1 to 40 letters, digits, '-' or '_', unlike {name!r:.60}")
+        if self._of is not None:
+            return self._of.role(name)
         if name not in self._roles:
-            self._roles[name] = Conversations(
+            self._roles[name] = made = Conversations(
                 model_client=self._client,
                 sampling=replace(self._sampling, seed=derive_seed(self._sampling.seed, "role", name)),
                 session=f"{self._session}:{name}",
@@ -260,6 +262,7 @@ class Conversations:
                 timeout_s=self._timeout_s,
                 until=self._until,
             )
+            made._of, made._closed, made.max_turns = self, self._closed, self.max_turns
         return self._roles[name]
 
     async def close(self) -> None:

@@ -132,6 +132,8 @@ def _last_lines(job: RunSession, *, finished: bool) -> None:
         # The configuration of a run without rollouts has no environment.
         own = bool(job.environments) and all(environment.rewards for environment in job.environments)
         following = f"rlcore eval {checkpoint}" if own else f"rlcore eval -p PLUGIN model={checkpoint}"
+        if job.config.trainer.id == "reward-model":  # it scores episodes, and samples none
+            following = f"rlcore run -p PLUGIN reward.0.id=reward-model reward.0.model={path}"
         if untrained:
             following = f"rlcore data show {path} --purpose train"
         job.say(as_typed(f"next      {following}"))

@@ -124,8 +124,12 @@ def usable(groups: Iterable[Group]) -> list[Group]:
 
 
 def _is_alone(group: Group) -> bool:
-    """Return whether a group is of one episode, so that no trajectory has siblings to compare with."""
-    return all(len(of.trajectories) == 1 for of in group.roles.values())
+    """Return whether a group is of one episode, so that no trajectory has siblings to compare with.
+
+    All trajectories of an episode fail together.
+    """
+    several = {trajectory.failure is None for trajectory in group.trajectories} == {True, False}
+    return not several and all(len(of.trajectories) == 1 for of in group.roles.values())
 
 
 def _values(group: Group, score: str | None) -> list[float]:

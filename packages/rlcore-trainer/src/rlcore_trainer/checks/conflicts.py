@@ -224,7 +224,8 @@ def _notes(run: RunSession, algorithm: AlgorithmConfig, critic: CriticConfig) ->
     if traits.level == "sequence" and traits.aggregation == "seq-mean-token-mean" != aggregation:
         found.append(f"aggregation={aggregation} with one ratio per trajectory gives long trajectories more weight")
     if traits.one_advantage and _differs_between_tokens(run, algorithm):
-        name, advantage = algorithm.loss.id, algorithm.advantage.id
+        sampled = _distils_sampled(algorithm)
+        name, advantage = algorithm.loss.id, "distillation" if sampled else algorithm.advantage.id
         instead = "; gspo-token gives each token its own" if name == "gspo" else ""
         found.append(f"{advantage} gives each token its own advantage, but {name} trains all with their mean{instead}")
     if algorithm.rollout_importance_sampling.mode != "none" and not comparable(run.config.rollout):
@@ -250,7 +251,13 @@ def _differs_between_tokens(run: RunSession, algorithm: AlgorithmConfig) -> bool
     traits, kl = advantage_traits(run.load("advantage", algorithm.advantage.id)), algorithm.kl
     discounts = getattr(run.resolved.options.get("algorithm.advantage"), "gamma", 1.0) < 1
     spread = algorithm.turn_rewards != "none" or (kl.coefficient > 0 and kl.target == "reward")
-    return traits.reads_tokens and (traits.needs_critic or discounts or spread)
+    of_positions = traits.needs_critic or traits.reads_gradients
+    return _distils_sampled(algorithm) or (traits.reads_tokens and (of_positions or discounts or spread))
+
+
+def _distils_sampled(algorithm: AlgorithmConfig) -> bool:
+    """Return whether the teacher is a part of the advantage of each token."""
+    return algorithm.distillation.teacher is not None and algorithm.distillation.divergence == "sampled"
 
 
 def _no_model(name: str) -> str | None:

@@ -55,11 +55,12 @@ class Pairs:
     passes: Passes
 
     def digest(self) -> str:
-        """Return a hash of the tokens of all pairs, to notice when the data has changed."""
+        """Return a hash of the tokens and images of all pairs, to notice when the data has changed."""
         found = hashlib.sha256()
         for pair in (*self.train, *self.evaluation):
             for sequence in pair.sequences:
                 found.update(len(sequence).to_bytes(8, "big") + sequence.token_ids.tobytes())
+                found.update(sequence.loss_mask.tobytes() + "".join(span.sha256 for span in sequence.media).encode())
         return found.hexdigest()
 
 
@@ -73,7 +74,8 @@ class PairEncoder:
         """Return a preference as a pair.
 
         Raises:
-            DataError: an image cannot be used, or an answer of the preference ``name`` has no assistant message.
+            DataError: an image cannot be used, an answer of the preference ``name`` has no assistant message, or both
+                answers are the same tokens.
             UserError: the preference has images, and the model sees none.
         """
         skipped = 0
@@ -81,6 +83,13 @@ class PairEncoder:
             prompt = Demonstration(messages=one.prompt, tools=one.tools, images=one.images)
             skipped = self._encoder.sequence(prompt, name).trained
         chosen, rejected = (self._answer(one, answer, skipped, name) for answer in (one.chosen, one.rejected))
+        if chosen.content == rejected.content:
+            raise DataError(
+                f"both answers of {name} are the same tokens in the chat format",
+                found=repr(one.chosen[0].text[:60]),
+                where="the training data",
+                fix="remove it",
+            )
         return Pair(chosen=chosen, rejected=rejected, margin=one.margin)
 
     def _answer(self, one: Preference, answer: Sequence[Message], skipped: int, name: str) -> TrainingSequence:

@@ -108,6 +108,13 @@ class PreferenceTrainer(PairTrainer):
 
     def _restore_reference(self) -> None:
         assert self._restored is not None
+        if "reference" not in self._restored.state:
+            raise UserError(
+                "this loss needs the log-probabilities of the policy before the first step",
+                found="a checkpoint without them, because the run began with a loss that does not need them",
+                where=self._run.resolved.origin(("preference", "loss")),
+                fix=f"the loss that the run began with, or start a new run: model={self._run.resume_from}",
+            )
         if self._restored.collection["digest"] != self.data.digest():
             raise UserError(
                 "a resumed run needs the pairs that it started with, because the log-probabilities of the reference "
