@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -28,6 +29,11 @@ def sent_early(port):
         made.sendto(b"x", FAST_OPEN, ("127.0.0.1", port))
 
 
+def called(number, *arguments):
+    if ctypes.CDLL(None, use_errno=True).syscall(number, *map(ctypes.c_long, arguments)) < 0:
+        raise OSError(ctypes.get_errno(), f"system call {number}")
+
+
 def listening():
     with socket.socket() as made:
         made.listen()
@@ -43,9 +49,15 @@ def shell(*command):
         raise OSError("refused")
 
 
+def python(expression, process):
+    code = f"import ctypes, sys; process, call = {process}, ctypes.CDLL(None).syscall; sys.exit(({expression}) < 0)"
+    shell(sys.executable, "-c", code)
+
+
 def attempts(fields):
     secret, port, unix = fields["secret"], fields["port"], fields["unix"]
-    beside, parent = os.path.dirname(secret), os.getppid()
+    beside, parent, agent = os.path.dirname(secret), os.getppid(), os.getpid()
+    get_segment, get_keyring = {"x86_64": (29, 250)}.get(os.uname().machine, (194, 219))
     return {
         "read": lambda: opened(secret, os.O_RDONLY),
         "read by a link": lambda: (os.symlink(secret, "link"), opened("link", os.O_RDONLY)),
@@ -69,6 +81,13 @@ def attempts(fields):
         "trace": lambda: traced(parent),
         "signal": lambda: os.kill(parent, signal.SIGCONT),
         "signal by a program": lambda: shell("kill", "-CONT", str(parent)),
+        "limits of the parent": lambda: resource.prlimit(parent, resource.RLIMIT_CPU),
+        "shared memory": lambda: called(get_segment, 0, 4096, 0o600),
+        "keys": lambda: called(get_keyring, 0, -4, 0),
+        "variables of the agent by a program": lambda: shell("cat", f"/proc/{agent}/environ"),
+        "memory of the agent by a program": lambda: shell("head", "-c0", f"/proc/{agent}/mem"),
+        "trace of the agent by a program": lambda: python("ctypes.CDLL(None).ptrace(16, process, None, None)", agent),
+        "descriptor of the agent by a program": lambda: python("call(438, call(434, process, 0), 0, 0)", agent),
         "connect": lambda: connected(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", port)),
         "connect by mptcp": lambda: connected(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", port), 262),
         "connect early": lambda: sent_early(port),

@@ -9,7 +9,7 @@ import random
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 import pytest
@@ -217,3 +217,21 @@ def test_large_slow_and_aborted_requests(served: Any, monkeypatch: pytest.Monkey
     while not served.session.idle():
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def test_connections_without_a_request_give_way(served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "MOST_CONNECTIONS", 200)
+    with ExitStack() as opened:
+        idle = [opened.enter_context(socket.create_connection(served.host.split(":"), timeout=20)) for _ in range(400)]
+        assert served.ask(CHAT, {"messages": [{"role": "user", "content": "hi"}]})["choices"]
+        assert sum(not _is_closed(client) for client in idle) <= 200
+
+
+def _is_closed(client: socket.socket) -> bool:
+    try:
+        client.setblocking(False)
+        return client.recv(1) == b""
+    except ConnectionResetError:
+        return True
+    except BlockingIOError:
+        return False

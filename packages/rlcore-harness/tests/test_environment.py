@@ -217,11 +217,12 @@ def test_confined_agent_cannot_escape(secret: Path) -> None:
         unix.bind(str(secret.with_name("unix")))
         unix.listen()
         fields = {"secret": str(secret), "unix": unix.getsockname(), "port": other.getsockname()[1]}
-        assert play(confined("tries"), task=replace(TASK, fields=fields)).reward == 32
+        assert play(confined("tries"), task=replace(TASK, fields=fields)).reward == 39
         after = secret.stat()
         assert (after.st_mode, after.st_mtime, after.st_size) == (before.st_mode, before.st_mtime, before.st_size)
         assert sorted(path.name for path in secret.parent.iterdir()) == ["secret", "unix"]
         done = ["read", "read by a program", "list", "write", "create", "connect", "connect to a unix socket", "bind"]
+        done += ["limits of the parent", "variables of the agent by a program"]
         with pytest.raises(EnvironmentFailure) as failed:  # they work in an agent that is not confined
             play(HarnessConfig(agent=f"{ESCAPES}:tries"), task=replace(TASK, fields={**fields, "only": done}))
         assert all(repr(name) in str(failed.value) for name in done)

@@ -71,7 +71,7 @@ class AgentHarness:
             if reusable:
                 processes.put_back(process)
             else:
-                process.kill()
+                await run_in_thread(process.kill)  # it may have to delete many files
 
     async def _command(
         self, program: str, process: AgentProcess, place: Place, given: Mapping[str, Any], context: EpisodeContext

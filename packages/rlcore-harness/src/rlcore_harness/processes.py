@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import shutil
 import sys
 import tempfile
 import threading
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from rlcore.episodes.deletion import delete_folder
 from rlcore.errors import EnvironmentFailure
 from rlcore.redaction import redact
 from rlcore.transport.hosting import lent_packages
@@ -121,7 +121,7 @@ class AgentProcess:
         if self._home is None:
             return str(scratch)
         for path in self._home.iterdir():
-            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+            delete_folder(path) if path.is_dir() and not path.is_symlink() else path.unlink()
         return tempfile.mkdtemp(prefix="episode-", dir=self._home)
 
     def load(self, base_url: str, root_url: str, *, timeout_s: float) -> None:
@@ -170,7 +170,7 @@ class AgentProcess:
         if self._interpreter is not None:
             self._interpreter.kill()
         if self._home is not None:
-            shutil.rmtree(self._home, ignore_errors=True)
+            delete_folder(self._home)
 
     def _call(self, name: str, arguments: Mapping[str, Any], timeout_s: float) -> tuple[Any, str]:
         """The answer of a function of `INSIDE`, and what the process printed last, for messages."""

@@ -11,6 +11,7 @@ import ipaddress
 import json
 import logging
 import os
+import resource
 import secrets
 import socket
 import threading
@@ -23,6 +24,7 @@ import uvicorn
 from rlcore.errors import EngineError, EpisodeEnded
 from rlcore.harnesses import EpisodePolicy
 from rlcore.types import Stop
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from rlcore_harness.dialects import anthropic, chat, responses
 from rlcore_harness.dialects.request import (
@@ -47,6 +49,9 @@ LARGEST_BODY = 32 * 2**20
 MOST_ARRIVING = 8 * LARGEST_BODY
 """Bytes of the bodies of a session that have not arrived completely."""
 MOST_CONNECTIONS = 4096
+"""Connections at a time, and at most half of the files that this process may open."""
+BACKLOG = 256
+"""Connections that are accepted before others are closed."""
 BODY_S = 60.0
 """Time in which a client must send a body."""
 ALIVE_S = 10.0
@@ -62,6 +67,20 @@ ENDS = {
     Stop.MAX_TURNS: ("max_turns", f"{{}}; repeating the request does not help, as when {FULL}"),
 }
 """Code and message of errors when the policy no longer answers."""
+
+
+class _Connection(H11Protocol):
+    """A connection. Without a request it gives way to new ones, so that a client cannot use up this process's files."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._since = self.loop.time()
+        if len(self.connections) > min(MOST_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2):
+            idle = [each for each in self.connections if isinstance(each, _Connection) and each._is_idle()]
+            min(idle, key=lambda each: each._since).transport.abort()  # the oldest; this one is idle as well
+
+    def _is_idle(self) -> bool:
+        return not self.transport.is_closing() and (self.cycle is None or self.cycle.response_complete)
 
 
 class PolicyServer:
@@ -83,14 +102,14 @@ class PolicyServer:
             cast(Any, self._answer),
             interface="asgi3",
             proxy_headers=False,
-            http="h11",
+            http=_Connection,
+            backlog=BACKLOG,
             ws="none",
             lifespan="off",
             log_config=None,
             access_log=False,
             server_header=False,
             timeout_keep_alive=KEPT_OPEN_S,
-            limit_concurrency=MOST_CONNECTIONS,
         )
         server = uvicorn.Server(config)
         threading.Thread(

@@ -6,7 +6,6 @@ import asyncio
 import inspect
 import logging
 import random
-import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,6 +14,7 @@ from pathlib import Path
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
+from rlcore.episodes.deletion import delete_folder
 from rlcore.episodes.sandbox import EpisodeSession, OpenSession, open_session
 from rlcore.errors import EngineError, SandboxFailure
 from rlcore.types import ChatCompletion, FrozenDict, Message, Task, derive_seed
@@ -162,7 +162,7 @@ class EpisodeContext:
     def close(self) -> None:
         """Delete the scratch folder. A second call does nothing. An open sandbox session needs `aclose`."""
         if self._scratch is not None:
-            shutil.rmtree(self._scratch, ignore_errors=True)
+            delete_folder(self._scratch)
             self._scratch = None
 
 

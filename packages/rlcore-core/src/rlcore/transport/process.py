@@ -188,7 +188,7 @@ class ChildProcess(Channel):
 def _end(process: subprocess.Popen[bytes], descriptors: contextlib.ExitStack, owner: int) -> None:
     """Kill the process group, wait for the process, and close the descriptors. In a fork, only close them."""
     if os.getpid() == owner:
-        for left in _outside_group(process.pid):
+        for left in _descendants(process.pid):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(left, signal.SIGKILL)
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -200,8 +200,16 @@ def _end(process: subprocess.Popen[bytes], descriptors: contextlib.ExitStack, ow
     descriptors.close()
 
 
-def _outside_group(process: int) -> set[int]:
-    """The descendants of a process that have left its group, on Linux. They are stopped, so that they start no more."""
+def _descendants(process: int) -> set[int]:
+    """The descendants of a process, on Linux. They are stopped, so that they start no more."""
+    found, until = set[int](), time.monotonic() + END_S
+    while (stopped := _stopped(process)) - found and time.monotonic() < until:
+        found = stopped  # one of them may have started another and ended before it was stopped
+    return stopped
+
+
+def _stopped(process: int) -> set[int]:
+    """Stop a process and the descendants that are found on one way through them, and return the descendants."""
     found: set[int] = set()
     parents = [process]
     while parents:

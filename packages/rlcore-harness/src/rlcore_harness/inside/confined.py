@@ -1,7 +1,7 @@
 """Confines this process and all that it starts: code that the policy writes reaches the policy and one folder.
 
-Landlock limits files, TCP connections and signals, and a filter of system calls refuses every other socket. Neither can
-be undone. Needs Linux 6.12, on x86-64 or 64-bit ARM.
+Landlock limits files, TCP connections and signals, and a filter of system calls refuses every other socket and what
+processes of a user share without files. Neither can be undone. Needs Linux 6.12, on x86-64 or 64-bit ARM.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _ALL = (1 << 16) - 1
 _MAKE_DEVICES = 1 << 6 | 1 << 11
 _BIND, _CONNECT = 1, 2
 _SCOPES = 3
-_NO_NEW_PRIVILEGES = 38
+_NO_NEW_PRIVILEGES, _DUMPABLE = 38, 4
 _CAPABILITIES = 0x20080522  # version 3 of the interface
 
 # Names, and their numbers on x86-64 and ARM64; -1 where there is no such call.
 _FAMILIES, _STREAM, _TCP = (2, 10), 1, (0, 6)  # of sockets: IPv4, IPv6
 _FAST_OPEN = 0x20000000  # connects without the check of landlock
-_SOCKET, _PAIR, _SEND_TO, _SEND, _SEND_MANY, _LISTEN, _RING, _SECCOMP = (
-    *((41, 198), (53, 199), (44, 206), (46, 211), (307, 269), (50, 201), (425, 425), (317, 277)),
+_SOCKET, _PAIR, _SEND_TO, _SEND, _SEND_MANY, _LISTEN, _RING, _SECCOMP, _LIMIT = (
+    *((41, 198), (53, 199), (44, 206), (46, 211), (307, 269), (50, 201), (425, 425), (317, 277), (302, 261)),
 )
 _PRETENDED = (
     *((90, -1), (91, 52), (268, 53), (452, 452)),  # chmod
@@ -52,6 +52,9 @@ _PRETENDED = (
 _REFUSED = (
     *(_LISTEN, _RING),
     *((188, 5), (189, 6), (190, 7), (197, 14), (198, 15), (199, 16), (463, 463), (466, 466), (469, 469)),  # attributes
+    *((101, 117), (310, 270), (311, 271), (438, 438)),  # memory and descriptors of the agent, by what it has started
+    *((29, 194), (30, 196), (31, 195), (64, 190), (68, 186), (240, 180)),  # System V and POSIX queues, memory
+    *((248, 217), (249, 218), (250, 219)),  # keys
 )
 _LOAD, _AND, _IF_EQUAL, _IF_AT_LEAST, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x06
 _ALLOW, _KILL, _ERROR, _NOT_PERMITTED = 0x7FFF0000, 0x80000000, 0x00050000, 1
@@ -110,6 +113,8 @@ def confine(folder: str, port: int, readable: Iterable[str], modules: Iterable[s
         raise OSError(ctypes.get_errno(), "no_new_privs")
     # With capabilities, root could read the variables and maps of other processes in spite of landlock.
     _libc.capset((ctypes.c_uint32 * 2)(_CAPABILITIES, 0), (ctypes.c_uint32 * 6)())
+    # A program that it starts must not read its memory or its descriptors through /proc, and answer in its place.
+    _libc.prctl(_DUMPABLE, *map(ctypes.c_ulong, (0, 0, 0, 0)))
     _syscall(_RESTRICT, rules, 0)
     os.close(rules)
     code = ctypes.create_string_buffer(_filter(machine))
@@ -162,6 +167,7 @@ def _filter(machine: str) -> bytes:
     arguments = [
         (_SOCKET, _one_of(0, _FAMILIES) + _one_of(1, (_STREAM,), 0xF) + _one_of(2, _TCP)),
         (_PAIR, _one_of(1, (_STREAM,), 0xF)),
+        (_LIMIT, _one_of(0, (0,))),  # limits of another process could kill it
         (_SEND_TO, _one_of(3, (0,), _FAST_OPEN)),
         (_SEND, _one_of(2, (0,), _FAST_OPEN)),
         (_SEND_MANY, _one_of(3, (0,), _FAST_OPEN)),
