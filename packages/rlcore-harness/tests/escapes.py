@@ -1,6 +1,7 @@
 """An agent that tries what a confined one must not do, in its process and in programs that it starts."""
 
 import ctypes
+import fcntl
 import os
 import resource
 import signal
@@ -65,6 +66,9 @@ def attempts(fields):
         "read through proc": lambda: opened(f"/proc/self/root{secret}", os.O_RDONLY),
         "read by a program": lambda: shell("cat", secret),
         "list": lambda: os.listdir(beside),
+        "namespace": lambda: shell("unshare", "-U", "true"),
+        "lease": lambda: fcntl.fcntl(os.open(os.__file__, os.O_RDONLY), fcntl.F_SETLEASE, fcntl.F_RDLCK),
+        "flags": lambda: fcntl.ioctl(os.open(os.__file__, os.O_RDONLY), 0x40086602, bytes(8)),
         "write": lambda: opened(secret, os.O_WRONLY),
         "create": lambda: opened(f"{beside}/new", os.O_WRONLY | os.O_CREAT),
         "create in /tmp": lambda: opened("/tmp/rlcore-escaped", os.O_WRONLY | os.O_CREAT),

@@ -217,7 +217,7 @@ def test_confined_agent_cannot_escape(secret: Path) -> None:
         unix.bind(str(secret.with_name("unix")))
         unix.listen()
         fields = {"secret": str(secret), "unix": unix.getsockname(), "port": other.getsockname()[1]}
-        assert play(confined("tries"), task=replace(TASK, fields=fields)).reward == 39
+        assert play(confined("tries"), task=replace(TASK, fields=fields)).reward == 42
         after = secret.stat()
         assert (after.st_mode, after.st_mtime, after.st_size) == (before.st_mode, before.st_mtime, before.st_size)
         assert sorted(path.name for path in secret.parent.iterdir()) == ["secret", "unix"]

@@ -55,9 +55,14 @@ _REFUSED = (
     *((101, 117), (310, 270), (311, 271), (438, 438)),  # memory and descriptors of the agent, by what it has started
     *((29, 194), (30, 196), (31, 195), (64, 190), (68, 186), (240, 180)),  # System V and POSIX queues, memory
     *((248, 217), (249, 218), (250, 219)),  # keys
+    *((272, 97), (308, 268)),  # namespaces
 )
+_CLONE, _CLONE_3, _IOCTL, _CONTROL = (56, 220), (435, 435), (16, 29), (72, 25)
+_NAMESPACES = 0x7E020000
+_FLAGS = (0x40086602, 0x401C5820)  # of the files of this user, also of those that it only reads
+_LEASES = (1024, 1026)  # of files, and signals about folders
 _LOAD, _AND, _IF_EQUAL, _IF_AT_LEAST, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x06
-_ALLOW, _KILL, _ERROR, _NOT_PERMITTED = 0x7FFF0000, 0x80000000, 0x00050000, 1
+_ALLOW, _KILL, _ERROR, _NOT_PERMITTED, _NO_SUCH_CALL = 0x7FFF0000, 0x80000000, 0x00050000, 1, 38
 _ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _X32 = 0x40000000
 
@@ -168,6 +173,10 @@ def _filter(machine: str) -> bytes:
         (_SOCKET, _one_of(0, _FAMILIES) + _one_of(1, (_STREAM,), 0xF) + _one_of(2, _TCP)),
         (_PAIR, _one_of(1, (_STREAM,), 0xF)),
         (_LIMIT, _one_of(0, (0,))),  # limits of another process could kill it
+        (_CLONE, _one_of(0, (0,), _NAMESPACES)),
+        (_CLONE_3, [_line(_RETURN, _ERROR | _NO_SUCH_CALL)]),  # has its flags in memory; libraries call clone instead
+        (_IOCTL, _none_of(1, _FLAGS)),
+        (_CONTROL, _none_of(1, _LEASES)),
         (_SEND_TO, _one_of(3, (0,), _FAST_OPEN)),
         (_SEND, _one_of(2, (0,), _FAST_OPEN)),
         (_SEND_MANY, _one_of(3, (0,), _FAST_OPEN)),
@@ -190,6 +199,15 @@ def _one_of(argument: int, values: tuple[int, ...], mask: int = 0xFFFFFFFF) -> l
         _line(_AND, mask),
         *tests,
         _line(_RETURN, _ERROR | _NOT_PERMITTED),
+    ]
+
+
+def _none_of(argument: int, values: tuple[int, ...]) -> list[bytes]:
+    """Refuse the call if its argument has one of the values."""
+    refuse = _line(_RETURN, _ERROR | _NOT_PERMITTED)
+    return [
+        _line(_LOAD, 16 + 8 * argument),
+        *(line for value in values for line in (_line(_IF_EQUAL, value, 0, 1), refuse)),
     ]
 
 
