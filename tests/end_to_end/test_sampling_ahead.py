@@ -16,7 +16,7 @@ RUN = ("run", "-p", "gsm8k-tools", "schedule.ahead=1")
     [
         (["-p", "robotwin"], "a policy without tokens is sampled itself"),
         (["-p", "gsm8k-tools", "strategy.id=ddp", "strategy.processes=2"], "each process samples with its own torch"),
-        (["-p", "gsm8k-tools", "-r", "smollm2-135m-sft"], "supervised training has no groups"),
+        (["-p", "gsm8k-tools", "-r", "smollm2-135m-sft"], "a trainer on stored examples has no groups"),
     ],
 )
 def test_what_cannot_be_sampled_ahead_is_refused(words: list[str], reason: str, tmp_path: Path) -> None:

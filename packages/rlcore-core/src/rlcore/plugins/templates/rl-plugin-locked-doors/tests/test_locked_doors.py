@@ -11,5 +11,6 @@ def test_plugin_conforms() -> None:
 def test_evaluation_uses_corridors_that_training_never_sees() -> None:
     corridors = Corridors(CorridorsConfig(doors=4))
     trained, evaluated = ({task.id for task in corridors.tasks(split)} for split in ("train", "evaluation"))
+    assert trained
+    assert evaluated
     assert not trained & evaluated
-    assert len(trained) == 2 * len(evaluated) == 54
