@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
+from rlcore.cli.run import run
 from rlcore.errors import DataError, UserError
+from rlcore.plugins.registry import Registry
+from rlcore.specs import EnvironmentSpec
 from rlcore.testing import check_plugin, make_trajectory
+from rlcore.transport.hosting import HostedEnvironments, interpreters
 from rlcore.types import Message, Observation, Step, Stop, Task, ToolCall
 from rlcore_compat.trl_config import TrlDataConfig, TrlEnvironmentConfig
 from rlcore_compat.trl_environment import TrlEnvironment, trl_environment_reward
@@ -130,14 +136,56 @@ def test_reward_functions_of_trl_get_the_episode_and_are_weighted() -> None:
     assert (cut.stop, cut.reward) == (Stop.MAX_TURNS, 1.0)
 
 
-def test_an_episode_without_a_reward_is_not_scored_unless_it_was_cut() -> None:
+@pytest.mark.parametrize("hosted", [False, True])
+def test_a_cut_episode_gets_its_rewards(hosted: bool) -> None:
+    spec = Registry().spec("environment", "trl-environment")
+    assert isinstance(spec, EnvironmentSpec)
+    options = TrlEnvironmentConfig(factory=f"{HERE}:Silent", rewards=[f"{HERE}:length"], reward_weights=[-1])
+    if not hosted:
+        environment = TrlEnvironment(options)
+        asyncio.run(environment.reset(TASK, seed=0))
+        step = asyncio.run(environment.cut(DONE))
+        assert (step.reward, dict(step.info)) == (-1.0, {"reward/length": -1.0})
+        return
+    environments = HostedEnvironments(interpreters(spec), spec=spec, options=options, timeout_s=30)
+    there = environments.make()
+    try:
+        there.reset(TASK, seed=0)
+        there.step(calls(("tell", {})))
+        assert there.cut(None).reward == -2.0
+    finally:
+        there.close()
+        environments.close()
+
+
+@pytest.mark.parametrize("python", [[], [f"environment.python={sys.executable}"]])
+def test_a_dry_run_names_functions_that_cannot_be_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, python: list[str]
+) -> None:
+    (tmp_path / "neighbour_of_lamp.py").write_text("LAMP = 1\n")
+    (tmp_path / "lamp.py").write_text(
+        "import neighbour_of_lamp\nfrom rlcore_compat.counters import Counter\n"
+        "def good(completions, start, **columns): ...\n"
+        "def tokens(completions, completion_ids, **columns): ...\n"
+        "def closed(completions): ...\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+    names = '["lamp.py:good", "lamp.py:tokens", "lamp.py:closed"]'
+    given = ["environment.factory=lamp.py:Counter", f"environment.rewards={names}", *python]
+    text = str(CliRunner().invoke(run, ["-p", "compat", "--dry-run", *given]).exception)
+    assert "lamp.py:tokens cannot be called: missing a required argument: 'completion_ids'" in text
+    assert "lamp.py:closed cannot be called: got an unexpected keyword argument" in text
+    assert "lamp.py:good cannot" not in text
+
+
+def test_an_episode_without_a_reward_is_not_scored() -> None:
     _, (end,) = play(made("Silent"), TASK, [DONE])
     assert end.reward is None
     trajectory = make_trajectory("Go.", "done")
     assert trl_environment_reward(trajectory, TASK).value is None
-    cut = trl_environment_reward(trajectory.replace(stop=Stop.LENGTH), TASK)
-    assert not isinstance(cut, float)
-    assert cut.value == 0.0
+    assert trl_environment_reward(trajectory.replace(stop=Stop.LENGTH), TASK).value is None
 
 
 def test_mistakes_are_errors() -> None:

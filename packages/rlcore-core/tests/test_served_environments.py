@@ -413,5 +413,5 @@ def test_private_methods_and_other_targets_are_refused(start: Callable[..., Runn
     with ServedEnvironment(running.address, "guess") as served:
         options = {"$options": {"values": None, "model": "os:system", "free": False}}
         served.create("object", "os:system", arguments=options, timeout_s=20)  # creates what is offered
-        with pytest.raises(EnvironmentFailure, match="neither reset nor step"):
+        with pytest.raises(EnvironmentFailure, match="neither reset, step nor cut"):
             served.ask("__class__", timeout_s=20)

@@ -74,6 +74,11 @@ def test_console_of_a_resumed_run_continues_its_curve(tmp_path: Path, capsys: py
     assert capsys.readouterr().out.rstrip().endswith("▁▃▆█")
 
 
+def test_console_shows_the_accuracy_of_pairs(capsys: pytest.CaptureFixture[str]) -> None:
+    ConsoleTracker(None, None).log(1, {"loss": 0.5, "preference/accuracy": 0.75, "time/step_s": 1.0})
+    assert "loss   0.5000  accuracy 0.750" in capsys.readouterr().out
+
+
 def test_console_shows_other_metrics_by_name(capsys: pytest.CaptureFixture[str]) -> None:
     ConsoleTracker(None, None).log(3, {"warmup/loss": 1.23456, "time/warmup_s": 1.0})
     assert capsys.readouterr().out == "step     3  warmup/loss 1.235\n"

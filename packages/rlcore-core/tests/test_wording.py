@@ -14,6 +14,8 @@ from rlcore.console.wording import counted
         (8, "trajectory", "8 trajectories"),
         (2, "play", "2 plays"),
         (3, "loss", "3 losses"),
+        (37, "diagnosis", "37 diagnoses"),
+        (1, "diagnosis", "1 diagnosis"),
         (2, "sandbox", "2 sandboxes"),
         (1.0, "epoch", "1 epoch"),
         (1.25, "epoch", "1.25 epochs"),

@@ -104,6 +104,24 @@ def test_prompt_that_fills_the_context_ends_as_length(play: Play) -> None:
     assert trajectory.messages == TASK.messages
 
 
+@pytest.mark.parametrize(("max_new_tokens", "length"), [(60, 1), (10_000, 5000)])
+def test_an_environment_may_score_an_episode_that_was_cut(play: Play, max_new_tokens: int, length: int) -> None:
+    given: list[Message | None] = []
+
+    class Scoring(Chat):
+        async def step(self, action: Message) -> Step:
+            return Step(observation=Observation(messages=(Message(role="tool", content="9" * length),)))
+
+        async def cut(self, written: Message | None) -> Step:
+            given.append(written)
+            return Step(truncated=True, reward=-0.5)
+
+    trajectory = play(Scoring, replies=["x" * 99], sampling=Sampling(max_new_tokens=max_new_tokens))
+    assert (trajectory.stop, trajectory.turn_reward) == (Stop.LENGTH, -0.5)
+    assert [turn.reward for turn in trajectory.turns if turn.kind == "policy"] == [-0.5]
+    assert [written and written.text for written in given] == ["x" * 60 if length == 1 else None]
+
+
 @pytest.mark.parametrize("spare", [0, 1, 5])
 def test_generation_is_limited_to_the_remaining_context(play: Play, spare: int) -> None:
     length = len(play.chat.prompt(TASK.messages))

@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
+from rlcore.config.layers import Layer
+from rlcore.config.messages import ProblemsError
+from rlcore.config.resolve import resolve
 from rlcore.config.schema import RolloutTable
 from rlcore.plugins.registry import Registry
 from rlcore_trainer.algorithms.config import AlgorithmConfig, KlConfig, response_limit
@@ -108,3 +111,11 @@ def test_warmup_ratio_is_a_fraction_of_all_steps() -> None:
     assert PolicyGradientConfig(lr_warmup_ratio=0.1).warmup_of(30) == 3
     assert PolicyGradientConfig(lr_warmup_ratio=0.1, lr_warmup_steps=5).warmup_of(30) == 5
     assert PolicyGradientConfig().warmup_of(30) == 0
+
+
+def test_table_of_another_trainer_is_named_with_its_trainer() -> None:
+    tree = {"model": {"path": "builtin:tiny-qwen2"}, "trainer": {"id": "reward-model"}, "preference": {"sft": 0.1}}
+    with pytest.raises(ProblemsError) as raised:
+        resolve([Layer(tree=tree, origins={(): "a test"})], Registry())
+    (problem,) = [one for one in raised.value.problems if one.path == "preference"]
+    assert problem.reason == "it is a table of trainer.id=preference"

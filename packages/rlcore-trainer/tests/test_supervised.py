@@ -370,6 +370,12 @@ def test_dataset_without_evaluation_rows_uses_held_out_conversations(chats: Make
     assert "evaluation/loss" in run.logged[2]
 
 
+def test_held_out_conversations_without_evaluation_give_a_warning(chats: Make) -> None:
+    (found,) = check(chats(held=[], trainer={"held_out": 3}, evaluation={"every": 0}))
+    assert found.status == "warn"
+    assert found.text.startswith("trainer.held_out has no effect")
+
+
 def test_evaluation_rows_in_the_training_data_give_a_note(chats: Make) -> None:
     rows = counting(10)
     run = chats(train=rows, held=rows[:2], trainer={"steps": 1})

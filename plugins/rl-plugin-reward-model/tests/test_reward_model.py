@@ -15,6 +15,7 @@ from rl_plugin_reward_model.config import RewardModelConfig
 from rl_plugin_reward_model.reward import RewardModel
 from rl_plugin_reward_model.worker import Classifier
 from rlcore.errors import UserError
+from rlcore.models.reward_model import check_policy
 from rlcore.testing import check_reward, make_trajectory
 from rlcore.testing.rewards import RewardCase
 from rlcore.types import Message, Task
@@ -117,6 +118,12 @@ def test_other_models_are_rejected_before_loading(
     (tmp_path / "config.json").write_text(json.dumps(config | changes))
     with pytest.raises(UserError, match=message):
         found_by(tmp_path)
+
+
+def test_reward_model_is_rejected_as_a_policy(folder: Path) -> None:
+    with pytest.raises(UserError, match="expected a language model") as raised:
+        check_policy(folder)
+    assert f"reward.0.id=reward-model reward.0.model={folder}" in str(raised.value.fix)
 
 
 def test_tokenizer_of_another_model_is_rejected(folder: Path, tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ rlcore_specs = [
         config="rlcore_compat.trl_config:TrlEnvironmentConfig",
         summary="A class written for TRL's environment_factory, whose methods are tools.",
         blocking=True,
+        check="rlcore_compat.trl_check:check",
     ),
     DatasetSpec(
         id="trl-environment",

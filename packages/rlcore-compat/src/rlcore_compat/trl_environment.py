@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import inspect
 import random
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from rlcore.episodes.context import EpisodeContext
@@ -15,7 +17,7 @@ from rlcore.episodes.tool import ToolResult, tool
 from rlcore.episodes.tool_environment import ToolEnvironment
 from rlcore.errors import EnvironmentFailure, UserError
 from rlcore.plugins.loading import load_attribute
-from rlcore.types import Message, Observation, RewardResult, Step, Stop, Task, ToolCall, Trajectory, thaw
+from rlcore.types import Message, Observation, RewardResult, Step, Task, ToolCall, Trajectory, thaw
 
 RESERVED = ("reset", "get_reward")
 REWARD = "reward/"
@@ -31,7 +33,7 @@ class TrlEnvironment(ToolEnvironment):
     """
 
     def __init__(self, config: Any) -> None:
-        made = load_attribute(config.factory, what=f"environment.factory {config.factory!r}")()
+        made = loaded(config.factory, "environment.factory")()
         methods = dict(inspect.getmembers(made, inspect.ismethod))
         if "reset" not in methods:
             raise UserError(
@@ -44,7 +46,7 @@ class TrlEnvironment(ToolEnvironment):
         public = [method for name, method in methods.items() if name not in RESERVED and not name.startswith("_")]
         super().__init__([made_tool(method) for method in public], config.max_turns)
         self._made = made
-        self._functions = [load_attribute(name, what=f"environment.rewards {name!r}") for name in config.rewards]
+        self._functions = [loaded(name, "environment.rewards") for name in config.rewards]
         self._weights = config.reward_weights or [1.0] * len(self._functions)
         self._columns: Mapping[str, Any] = {}
         self._prompt: Sequence[Message] = ()
@@ -67,8 +69,15 @@ class TrlEnvironment(ToolEnvironment):
         """Call the methods in order. At the end, ask for the reward."""
         step = await super().step(action)
         self._said += (action, *step.observation.messages)
-        if not (step.terminated or step.truncated):
-            return step
+        return await self._rewarded(step) if step.terminated or step.truncated else step
+
+    async def cut(self, written: Message | None) -> Step:
+        """Ask for the reward of an episode that ends at a token limit, as TRL does."""
+        if written is not None:
+            self._said.append(written)
+        return await self._rewarded(Step(truncated=True))
+
+    async def _rewarded(self, step: Step) -> Step:
         rewards = await self._scored()
         known = {name: value for name, value in rewards.items() if value is not None}
         return replace(step, reward=sum(known.values()) if known else None, info={**step.info, **known})
@@ -95,10 +104,8 @@ class TrlEnvironment(ToolEnvironment):
 
 
 def trl_environment_reward(trajectory: Trajectory, task: Task) -> RewardResult:
-    """The sum of the rewards. An episode that was cut by a token limit before its end scores 0, because it has none."""
+    """The sum of the rewards. Without any, the episode is not scored."""
     value = trajectory.turn_reward
-    if value is None and trajectory.stop is Stop.LENGTH:
-        return RewardResult(value=0.0)
     if value is None:
         error = "there is no reward: the class has no get_reward, and no function of environment.rewards gave a number"
         return RewardResult(value=None, error=error, error_kind="not reported")
@@ -106,6 +113,16 @@ def trl_environment_reward(trajectory: Trajectory, task: Task) -> RewardResult:
     return RewardResult(
         value=value, components={name.removeprefix(REWARD): one for name, one in rewards if name.startswith(REWARD)}
     )
+
+
+def loaded(target: str, key: str) -> Any:
+    """What a key names. The folder of a file is put on the path, as ``python file.py`` does."""
+    location = target.rpartition(":")[0]
+    if location.endswith(".py"):
+        folder = str(Path(location).expanduser().resolve().parent)
+        if folder not in sys.path:
+            sys.path.insert(0, folder)
+    return load_attribute(target, what=f"{key} {target!r}")
 
 
 def _seeded(seed: int, reset: Callable[..., Any], columns: Mapping[str, Any]) -> Any:
@@ -138,4 +155,4 @@ def _as_dict(message: Message) -> dict[str, Any]:
     return said
 
 
-__all__ = ["TrlEnvironment", "trl_environment_reward"]
+__all__ = ["TrlEnvironment", "loaded", "trl_environment_reward"]

@@ -70,6 +70,19 @@ class Solvable(Protocol):
         ...
 
 
+@runtime_checkable
+class ScoresCut(Protocol):
+    """An environment that scores episodes which end at a token limit."""
+
+    def cut(self, written: Message | None) -> Any:
+        """Called instead of the next ``step``. Returns a `Step`, or None for no reward. May be ``async``.
+
+        Args:
+            written: the answer that was cut; None if the conversation had no room for another answer
+        """
+        ...
+
+
 class Reward(Protocol):
     """Scores a finished trajectory. A reward of weight 0 is a metric.
 

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
-from rlcore.contracts import Environment
+from rlcore.contracts import Environment, ScoresCut
 from rlcore.episodes.calls import CallFailed, call
 from rlcore.episodes.context import EpisodeContext, takes_context
 from rlcore.errors import SandboxFailure, ToolFailure
 from rlcore.harnesses import Harness
 from rlcore.timing import timed
-from rlcore.types import Boundary, Observation, Sampling, Step, Stop, Trajectory
+from rlcore.types import Boundary, Message, Observation, Sampling, Step, Stop, Trajectory
 from rlcore.types.checking import flaw_in_observation, flaw_in_step
 
 from rlcore_rollout.conversations import Conversations
@@ -63,11 +63,12 @@ class AgentLoop:
         The result has one trajectory, or one for each role in which a harness has asked the policy.
 
         A generation that reaches its token limit ends the trajectory as ``length``: its text is kept and scored, its
-        calls are not parsed, and the environment does not receive it. A context without room for another token also
-        ends the trajectory as ``length``. Messages after the last generation have no tokens, because the model never
-        saw them. ``metrics`` contains ``turns``, ``step_reward`` (the sum of the step rewards, if the environment
-        returns any), the sums of the numbers in the steps' ``info``, ``closing_failures`` and ``placeholder_tokens``
-        (those that the policy wrote) if there are any, and the token counts that a chat engine reports.
+        calls are not parsed, and only an environment with the method ``cut`` receives it (`ScoresCut`). A context
+        without room for another token also ends the trajectory as ``length``. Messages after the last generation have
+        no tokens, because the model never saw them. ``metrics`` contains ``turns``, ``step_reward`` (the sum of the
+        step rewards, if the environment returns any), the sums of the numbers in the steps' ``info``,
+        ``closing_failures`` and ``placeholder_tokens`` (those that the policy wrote) if there are any, and the token
+        counts that a chat engine reports.
 
         Images are fitted once, before the model sees them. The messages and images of the trajectory are the fitted
         ones.
@@ -139,15 +140,21 @@ class AgentLoop:
             record.tools = observation.tools
             while True:
                 session = record.session
-                self.model_client.observe(record, await record.enter(observation))
-                if record.session != session:
-                    await self._release(session, closing)
-                with timed("turn"):
-                    action, finish_reason = await self.model_client.generate(
-                        record, sampling, timeout_s=self.limits.engine_timeout_s, until=until
-                    )
-                if finish_reason == "length":
-                    raise End(Stop.LENGTH)
+                action: Message | None = None
+                try:
+                    self.model_client.observe(record, await record.enter(observation))
+                    if record.session != session:
+                        await self._release(session, closing)
+                    with timed("turn"):
+                        action, finish_reason = await self.model_client.generate(
+                            record, sampling, timeout_s=self.limits.engine_timeout_s, until=until
+                        )
+                    if finish_reason == "length":
+                        raise End(Stop.LENGTH)
+                except End as end:
+                    if end.stop is Stop.LENGTH:
+                        await self._cut(environment, record, action, until)
+                    raise
                 step = await self._ask("step", environment.step, action, until=until)
                 _expect("step", step, Step, flaw_in_step)
                 record.add_step(step)
@@ -158,6 +165,14 @@ class AgentLoop:
                     raise End(_reason(step))
         finally:
             await self._release(record.session, closing)
+
+    async def _cut(self, environment: Environment, record: Record, written: Message | None, until: float) -> None:
+        """Ask the environment for the reward of an episode that ends at a token limit."""
+        if isinstance(environment, ScoresCut) and record.answered:
+            step = await self._ask("cut", environment.cut, written, until=until)
+            if step is not None:
+                _expect("cut", step, Step, flaw_in_step)
+                record.add_step(step)
 
     async def _run(
         self,

@@ -210,11 +210,17 @@ class Record:
             if completion.completion_tokens is not None:
                 self.count("completion_tokens", float(completion.completion_tokens))
 
+    @property
+    def answered(self) -> list[tuple[list[Turn], int]]:
+        """The turns of the policy, each as the list that it is in and its index."""
+        lists = [segment.turns for segment in self.segments]
+        return [(turns, n) for turns in lists for n, turn in enumerate(turns) if turn.kind == "policy"]
+
     def add_step(self, step: Step) -> None:
-        """Store a step's reward in its turn, and add the numbers of its info to the metrics."""
+        """Add a step's reward to that of the last answer, and the numbers of its info to the metrics."""
         if step.reward is not None:
-            turns = self.segment.turns
-            turns[-1] = replace(turns[-1], reward=float(step.reward))
+            turns, index = self.answered[-1]
+            turns[index] = replace(turns[index], reward=(turns[index].reward or 0.0) + float(step.reward))
             self.count("step_reward", float(step.reward))
         for name, value in step.info.items():
             if isinstance(name, str) and is_finite(value):

@@ -121,9 +121,9 @@ class _Resolver:
         self._sandbox()
         self._trackers()
         self._builder()
-        for table in tree:
-            if table not in RunConfig.model_fields and table not in extra:
-                self.validator.unknown.append((table,))
+        if unknown := [table for table in tree if table not in RunConfig.model_fields and table not in extra]:
+            self.validator.unknown += [(table,) for table in unknown]
+            self.validator.trainers = _trainers_by_table(self.registry)
         if "algorithm" not in extra and isinstance(tree.get("algorithm"), dict):
             self.validator.unknown += [("algorithm", key) for key in tree["algorithm"]]
         self.validator.finish()
@@ -368,6 +368,14 @@ class _Resolver:
 def explicit_origins(merged: Merged) -> dict[KeyPath, str]:
     """The origin of each value that a layer sets."""
     return {path: merged.origin(path) for path, value in leaves(merged.tree) if value != {}}
+
+
+def _trainers_by_table(registry: Registry) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for spec in registry.specs("trainer"):
+        for table, _ in spec.tables if isinstance(spec, TrainerSpec) else ():
+            found.setdefault(table, []).append(spec.id)
+    return found
 
 
 def _tables(value: object) -> list[dict[str, Any]]:

@@ -97,6 +97,8 @@ class TableValidator:
         self.unknown: list[KeyPath] = []
         self.known: set[str] = set()
         self.renamed: dict[str, str] = dict(RunConfig.RENAMED)
+        self.trainers: dict[str, list[str]] = {}
+        """The trainers that have a table, by its name."""
         self.secret: set[str] = set()
 
     def finish(self, subject: str = "the run's configuration") -> None:
@@ -232,16 +234,17 @@ class TableValidator:
             near = own if has_its_name else most_similar(shown, (own, self.nearest_adapter_key(shown)))
             parent = shown.rpartition(".")[0]
             siblings = sorted(key.rpartition(".")[2] for key in self.known if key.rpartition(".")[0] == parent)
-            if shown in self.renamed:
+            if trainers := self.trainers.get(shown):
+                reason = f"it is a table of trainer.id={' or '.join(trainers)}"
+            elif shown in self.renamed:
                 reason = f"it was replaced by {self.renamed[shown]}"
             elif near is not None:
                 reason = f"did you mean {near} ?"
             elif siblings:
                 reason = f"valid keys of {parent or 'the top level'}: {', '.join(siblings)}"
+                reason += f"\n{self.hint}" if not parent and self.hint else ""
             else:
                 reason = f"{parent or 'it'} takes no keys"
-            if near is None and not parent and self.hint:
-                reason += f"\n{self.hint}"
             origin = self.merged.origin(path)
             if near is not None and (near in self.secret or is_secret(near)):
                 origin = origin.partition("=")[0]  # a misspelled key may have a secret value

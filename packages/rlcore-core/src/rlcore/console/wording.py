@@ -10,4 +10,6 @@ def counted(number: float, noun: str) -> str:
         return f"1 {noun}"
     if noun.endswith("y") and noun[-2] not in "aeiou":
         return f"{text} {noun[:-1]}ies"
+    if noun.endswith("is"):
+        return f"{text} {noun[:-2]}es"
     return f"{text} {noun}{'es' if noun.endswith(('s', 'x', 'tch', 'sh')) else 's'}"

@@ -21,6 +21,21 @@ def is_reward_model(config: Mapping[str, Any]) -> bool:
     return isinstance(listed, list) and bool(listed) and str(listed[0]).endswith(KIND)
 
 
+def check_policy(folder: Path) -> None:
+    """Check that a folder is not that of a reward model, before a policy is loaded from it.
+
+    Raises:
+        UserError: it is that of a reward model.
+    """
+    if (folder / CONFIG).is_file() and is_reward_model(read_config(folder)):  # an adapter has no config.json
+        raise UserError(
+            "expected a language model",
+            found="a reward model",
+            where=str(folder),
+            fix=f"use it as a reward (reward.0.id=reward-model reward.0.model={folder}), and give another model=…",
+        )
+
+
 def check_reward_model(folder: Path, *, where: str) -> None:
     """Check that a folder is that of a reward model, before its weights are loaded.
 

@@ -67,6 +67,7 @@ COLUMNS = (
     ("kl", "kl/mean", "8.1e"),
     ("loss", "loss/total", "+8.4f"),
     ("loss", "loss", "8.4f"),
+    ("accuracy", "preference/accuracy", "5.3f"),
     ("tokens", "tokens/sampled", "7,.0f"),
 )
 """Label, metric and format. A column without a value is omitted."""

@@ -66,6 +66,11 @@ class RemoteChat:
         """As `Environment.step`. Raises as `reset`."""
         return self._value(Step, self._ask("step", action=to_json(action)))
 
+    def cut(self, written: Message | None) -> Step | None:
+        """As `ScoresCut.cut`; None if the environment there has no such method. Raises as `reset`."""
+        answer = self._ask("cut", written=None if written is None else to_json(written))
+        return None if answer is None else self._value(Step, answer)
+
     def close(self) -> None:
         """Close the environment there, and keep its process. A call that another thread waits for is ended."""
         interpreter, self._interpreter = self._interpreter, None

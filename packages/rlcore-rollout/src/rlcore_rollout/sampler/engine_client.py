@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rlcore.contracts import RendersImages
 from rlcore.errors import EngineError, PluginError, UserError
 from rlcore.models.config_file import CONFIG, context_tokens, read_config
+from rlcore.models.reward_model import check_policy
 from rlcore.plugin_calls import value_text
 from rlcore.specs import EngineSpec
 from rlcore.types import Completion, Prompt, Sampling
@@ -73,6 +74,7 @@ def make_model_client(run: RunComponents, source: WeightSource, *, sampled_durin
         engine = run.load("engine", rollout.engine)(run.options("engine"), source, context)
         return ChatClient(engine=engine, max_context_tokens=max_context_tokens, engine_name=named)
     folder = source.folder or run.model_folder()
+    check_policy(folder)
     chat_format = run.chat_format(folder)
     format_name = run.registry.named("chat_format", run.chat_format_id(folder))
     _check_stops(chat_format, format_name)

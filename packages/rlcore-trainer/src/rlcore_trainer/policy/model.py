@@ -10,8 +10,7 @@ from pathlib import Path
 import torch
 from rlcore.errors import UserError
 from rlcore.models.adapter import is_adapter
-from rlcore.models.config_file import read_config
-from rlcore.models.reward_model import is_reward_model
+from rlcore.models.reward_model import check_policy
 from rlcore_models.cpu_linear import use_onednn
 from rlcore_models.loading import load_model, unreadable
 from torch import Tensor
@@ -103,13 +102,7 @@ def check_folder(folder: Path) -> None:
         )
     if not (folder / "config.json").is_file():
         raise missing("a Hugging Face folder with config.json", "use a local model folder or builtin:tiny-qwen2")
-    if is_reward_model(read_config(folder)):
-        raise UserError(
-            "expected a language model",
-            found="a reward model",
-            where=str(folder),
-            fix="give it to a reward (reward.id=reward-model), and a language model to model.path",
-        )
+    check_policy(folder)
     if not any(folder.glob("*.safetensors")) and not any(folder.glob("pytorch_model*.bin")):
         raise missing("the model's weights (*.safetensors)", "copy the weights next to config.json")
     if not any((folder / name).is_file() for name in ("tokenizer.json", "vocab.json", "tokenizer.model")):

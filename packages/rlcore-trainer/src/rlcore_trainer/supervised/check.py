@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rlcore.abilities import ConversationDataset, DemonstrationDataset, PreferenceDataset
-from rlcore.checks import Finding, failure, unread
+from rlcore.checks import Finding, failure, unread, warning
 from rlcore.console.wording import counted
 from rlcore.errors import DataError
 from rlcore.models.folder import local_folder
@@ -83,6 +83,8 @@ def of_passes(run: RunSession, config: OfflineConfig) -> Iterator[Finding]:
     if config.steps is not None and config.lr_warmup_steps >= config.steps:
         reason = f"the warm-up is as long as the run, which has {counted(config.steps, 'step')}"
         yield failure("trainer.lr_warmup_steps", reason, f"fewer than {config.steps}")
+    if config.held_out and not run.config.evaluation.every:
+        yield warning("trainer.held_out has no effect, because evaluation is disabled: evaluation.every is 0")
     reason, fix = "a trainer on stored examples has no groups that could be sampled ahead", "remove it"
     yield from unread(run.resolved, "schedule", ["ahead"], reason, fix)
     if not config.tries_tasks:

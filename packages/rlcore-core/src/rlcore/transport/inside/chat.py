@@ -42,7 +42,9 @@ class Chat:
             return self._sent(self._reset(**named), "Observation")
         if name == "step":
             return self._sent(self._awaited(self._environment.step(self._message(named["action"]))), "Step")
-        raise AttributeError(f"{name!r} is neither reset nor step")
+        if name == "cut":
+            return self._cut(named["written"])
+        raise AttributeError(f"{name!r} is neither reset, step nor cut")
 
     def _reset(self, task: dict[str, Any], images: list[bytes], seed: int, sibling: int, drawn: int) -> Any:
         kinds = self._types
@@ -53,6 +55,11 @@ class Chat:
         if "context" in inspect.signature(self._environment.reset).parameters:
             given["context"] = self._context = context_of(made, sibling, drawn)
         return self._awaited(self._environment.reset(made, seed=seed, **given))
+
+    def _cut(self, written: dict[str, Any] | None) -> Any:
+        cut = getattr(self._environment, "cut", None)
+        step = cut and self._awaited(cut(None if written is None else self._message(written)))
+        return None if step is None else self._sent(step, "Step")
 
     def _message(self, data: dict[str, Any]) -> Any:
         kinds = self._types
