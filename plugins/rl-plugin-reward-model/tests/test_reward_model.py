@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from rl_plugin_reward_model import scoring
 from rl_plugin_reward_model.check import check
 from rl_plugin_reward_model.config import RewardModelConfig
 from rl_plugin_reward_model.reward import RewardModel
@@ -95,6 +97,19 @@ def test_process_that_ends_leaves_its_episodes_without_a_score(folder: Path) -> 
     assert second.value is None
     assert reward.refusal is not None
     assert "cannot be loaded" in str(reward.refusal)
+
+
+def test_process_that_hangs_is_killed_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "program"
+    program.write_text("#!/bin/sh\necho '{}'\nexec sleep 60\n")
+    program.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(program))
+    monkeypatch.setattr(scoring, "CLOSING_S", 0.2)
+    scorer = scoring.Scorer(tmp_path, RewardModelConfig(model=str(tmp_path)))
+    score = scorer.submit({})
+    scorer.close()
+    with pytest.raises(scoring.ScoringFailed, match="ended with status -9"):
+        score.result(timeout=5)
 
 
 def found_by(path: Path) -> list[Any]:

@@ -17,6 +17,8 @@ from rlcore.json_files import parse_answer
 
 from rl_plugin_reward_model.config import RewardModelConfig
 
+CLOSING_S = 600.0
+"""Time for the process to score what waits when a run ends. A CPU may need minutes; a process that hangs never ends."""
 MOST = 256
 """Most conversations that are sent together."""
 Waiting = tuple[str, Future[float]]
@@ -41,6 +43,7 @@ class Scorer:
     def __init__(self, folder: Path, config: RewardModelConfig) -> None:
         self._arguments = [str(folder), config.device, config.dtype, config.chat_format, str(config.tokens_per_batch)]
         self._queue: queue.SimpleQueue[Waiting | None] = queue.SimpleQueue()
+        self._process = _Process(self._arguments)
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self.refusal: UserError | None = None
@@ -62,10 +65,13 @@ class Scorer:
             if thread is None:
                 return
             self._queue.put(None)
-        thread.join()
+        thread.join(CLOSING_S)
+        if thread.is_alive():
+            self._process.kill()
+            thread.join()
 
     def _work(self) -> None:
-        process = _Process(self._arguments)
+        process = self._process
         try:
             while (first := self._queue.get()) is not None:
                 waiting, ends = [first], False
@@ -135,6 +141,11 @@ class _Process:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+    def kill(self) -> None:
+        """Kill the process, for which another thread waits."""
+        if (process := self._process) is not None:
+            process.kill()
 
     def _started(self) -> subprocess.Popen[bytes]:
         # In a session of its own, so that Ctrl-C ends the run and not the process that scores its last episodes.
