@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -366,3 +367,21 @@ def test_a_reward_without_a_role_and_a_failure_concern_the_whole_episode(play: P
 
     run(crashes)
     assert [(one.role, "no board" in str(one.failure)) for one in play.trajectories] == [("a", True), ("b", True)]
+
+    async def goes_on(policy: EpisodePolicy) -> None:
+        policy.role("a").max_turns = 0
+        with contextlib.suppress(EpisodeEnded):
+            await policy.role("a").respond([QUESTION])
+        await policy.role("b").respond([QUESTION])
+        raise RuntimeError("no board")
+
+    run(goes_on)
+    assert all("no board" in str(one.failure) for one in play.trajectories)
+
+    async def is_refused(policy: EpisodePolicy) -> None:
+        await policy.role("b").respond([QUESTION])
+        policy.role("a").max_turns = 0
+        await policy.role("a").respond([QUESTION])
+
+    run(is_refused)
+    assert [one.failure for one in play.trajectories] == [None, None]

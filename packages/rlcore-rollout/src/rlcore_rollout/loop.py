@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from rlcore.contracts import Environment, ScoresCut
 from rlcore.episodes.calls import CallFailed, call
 from rlcore.episodes.context import EpisodeContext, takes_context
-from rlcore.errors import SandboxFailure, ToolFailure
+from rlcore.errors import EpisodeEnded, SandboxFailure, ToolFailure
 from rlcore.harnesses import Harness
 from rlcore.timing import timed
 from rlcore.types import Boundary, Message, Observation, Sampling, Step, Stop, Trajectory
@@ -216,8 +216,10 @@ class AgentLoop:
                 raise End.failed(Boundary.ENVIRONMENT, "run returned a reward, but the policy answered only in roles")
         except ValueError as error:  # a sum that is not finite
             raise End.failed(Boundary.ENVIRONMENT, str(error)) from error
-        except End:
-            if all(each.failure is None and each.stop is None for each in policy.by_role.values()):
+        except End as end:
+            players = policy.by_role.values()
+            stopped = any(each.stop is not None for each in players) and (len(players) == 1 or _was_refused(end))
+            if not stopped and all(each.failure is None for each in players):
                 raise
         finally:
             await policy.close()
@@ -272,6 +274,17 @@ class AgentLoop:
             await call(name, method, *arguments, timeout_s=self.limits.environment_timeout_s, threaded=threaded)
         except CallFailed as failed:
             closing.append(str(failed))
+
+
+def _was_refused(end: End) -> bool:
+    """Whether a harness failed because the policy no longer answered.
+
+    A harness that goes on in another role may fail for another reason later.
+    """
+    error: BaseException | None = end
+    while error is not None and not isinstance(error, EpisodeEnded):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def _joined(record: Record, role: str, conversations: Conversations) -> Record:
