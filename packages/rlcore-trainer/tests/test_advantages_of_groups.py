@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rlcore.errors import UserError
 from rlcore_trainer.algorithms.advantages.gdpo import gdpo
 from rlcore_trainer.algorithms.advantages.grpo import EPSILON, grpo
 from rlcore_trainer.algorithms.advantages.max_rl import max_rl
@@ -56,9 +57,10 @@ def test_max_rl_weighs_a_rare_success_by_its_inverse_probability() -> None:
 
 
 def test_max_rl_gives_nothing_to_a_group_without_success() -> None:
-    # A penalty can make the mean of a group zero or negative.
-    found, _ = max_rl(double([0.0, -1.0, 1.0, -1.0, 0.1, 0.1]), torch.tensor([0, 0, 1, 1, 2, 2]))
-    assert found.tolist() == [0.0] * 6
+    found, _ = max_rl(double([0.0, 0.0, 0.1, 0.1]), torch.tensor([0, 0, 1, 1]))
+    assert found.tolist() == [0.0] * 4
+    with pytest.raises(UserError, match="not negative"):  # a mean near 0 would divide large differences
+        max_rl(double([1.0, -1.0, 0.0004, 0.0]), torch.tensor([0] * 4))
     with pytest.raises(ValueError, match="finite"):
         max_rl(double([1.0, math.nan]), torch.tensor([0, 0]))
 
