@@ -36,9 +36,10 @@ def test_dpo_improves_the_policy_and_random_labels_do_not(seed: int, tmp_path: P
     first, last, control = found["dpo"][0], found["dpo"][-1], found["control"][-1]
     assert first["evaluation/preference/accuracy"] == pytest.approx(0.5, abs=0.05)
     assert last["evaluation/preference/accuracy"] > 0.75
-    assert control["evaluation/preference/accuracy"] < 0.65
-    assert last["evaluation/accuracy"] > first["evaluation/accuracy"] + 0.1
-    assert control["evaluation/accuracy"] < last["evaluation/accuracy"]
+    # The likelihood term prefers right calls also with random labels: a problem has one of them, and many wrong ones.
+    assert control["evaluation/preference/accuracy"] < last["evaluation/preference/accuracy"]
+    assert last["evaluation/accuracy"] > first["evaluation/accuracy"] + 0.3
+    assert control["evaluation/accuracy"] < last["evaluation/accuracy"] / 2
 
 
 @pytest.mark.proof
