@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,42 +16,30 @@ from rl_plugin_textarena.dataset import HELD_OUT, Seeds
 from rl_plugin_textarena.environment import TextArena
 from rl_plugin_textarena.games import Game, GameError, Result, State, check_game
 from rlcore.episodes.context import EpisodeContext
-from rlcore.errors import EnvironmentFailure, EpisodeEnded, UserError
-from rlcore.types import ChatCompletion, FrozenDict, Message, Response, Step, Stop, Task, ToolSchema
+from rlcore.errors import EnvironmentFailure, UserError
+from rlcore.testing.episodes import LONGEST_EPISODE
+from rlcore.testing.harnesses import SilentPolicy
+from rlcore.types import Message, Response, Step, Task
 
 Choose = Callable[[Sequence[Message]], str]
 FIRST_FREE: Choose = lambda messages: messages[-1].text.rpartition("Available Moves: '")[2].partition("'")[0]  # noqa: E731
 
 
-class Scripted:
+class Scripted(SilentPolicy):
     """A policy whose answers are chosen by a function, in all roles."""
 
     def __init__(self, choose: Choose) -> None:
+        super().__init__(LONGEST_EPISODE)
         self._choose = choose
         self.asked: list[Sequence[Message]] = []
         self.rewards: list[float] = []
         self.roles: dict[str, Scripted] = {}
-        self.max_turns: int | None = None
 
-    @property
-    def turns(self) -> int:
-        return len(self.asked)
-
-    async def respond(
-        self,
-        messages: Sequence[Message],
-        *,
-        tools: Sequence[ToolSchema] = (),
-        images: Iterable[bytes] = (),
-        sampling: Mapping[str, Any] = FrozenDict(),
-    ) -> Response:
-        if self.max_turns is not None and self.turns >= self.max_turns:
-            raise EpisodeEnded("no more turns", Stop.MAX_TURNS)
+    async def respond(self, messages: Sequence[Message], **options: Any) -> Response:
+        turn, completion = await super().respond(messages, **options)
         self.asked.append(tuple(messages))
-        message = Message(role="assistant", content=self._choose(messages))
-        return Response(self.turns, ChatCompletion(message=message, finish_reason="stop"))
-
-    def withdraw(self, turn: int) -> None: ...
+        message = replace(completion.message, content=self._choose(messages))
+        return Response(turn, replace(completion, message=message))
 
     def reward(self, value: float, *, turn: int | None = None) -> None:
         self.rewards.append(value)

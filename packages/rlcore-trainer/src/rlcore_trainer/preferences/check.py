@@ -14,7 +14,7 @@ from rlcore_trainer.algorithms.preferences.config import PreferenceConfig
 from rlcore_trainer.checks import lora_check, metrics_check, model_check
 from rlcore_trainer.config import PairsConfig
 from rlcore_trainer.distributed.config import DataParallelConfig
-from rlcore_trainer.supervised.check import of_passes
+from rlcore_trainer.supervised.check import of_evaluation, of_passes
 
 if TYPE_CHECKING:
     from rlcore.session.session import RunSession
@@ -55,10 +55,5 @@ def _of_data(run: RunSession, config: PairsConfig) -> Iterator[Finding]:
         )
     if not dataset.preferences("train"):
         yield failure("data.train", "the data has no training preferences")
-    if run.config.evaluation.every and not config.held_out and not dataset.preferences("evaluation"):
-        reason = "evaluation needs held-out pairs: there is no evaluation data, and trainer.held_out is 0"
-        fix = "data.evaluation=FILE, or trainer.held_out=64 (taken from the training data), or evaluation.every=0"
-        yield failure("evaluation.every", reason, fix)
-    if config.tries_tasks and not run.dataset.tasks("evaluation"):
-        fix = "add evaluation tasks to the dataset, or set trainer.rollouts=false"
-        yield failure("trainer.rollouts", "it needs evaluation tasks, and the data has none", fix)
+    evaluated = bool(config.held_out or dataset.preferences("evaluation"))
+    yield from of_evaluation(run, config, "pairs", evaluated=evaluated)

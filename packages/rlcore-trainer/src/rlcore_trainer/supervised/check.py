@@ -52,13 +52,7 @@ def _of_data(run: RunSession, config: SupervisedConfig) -> Iterator[Finding]:
         yield failure("data.train", "the data has no training conversations")
     _check_tools(run, dataset)
     evaluated = config.held_out or (isinstance(dataset, ConversationDataset) and dataset.conversations("evaluation"))
-    if run.config.evaluation.every and not evaluated:
-        reason = "evaluation needs held-out conversations: there is no evaluation data, and trainer.held_out is 0"
-        fix = "data.evaluation=FILE, or trainer.held_out=64 (taken from the training data), or evaluation.every=0"
-        yield failure("evaluation.every", reason, fix)
-    if config.rollouts and not run.dataset.tasks("evaluation"):
-        fix = "add evaluation tasks to the dataset, or set trainer.rollouts=false"
-        yield failure("trainer.rollouts", "it needs evaluation tasks, and the data has none", fix)
+    yield from of_evaluation(run, config, "conversations", evaluated=bool(evaluated))
 
 
 def _check_tools(run: RunSession, dataset: Dataset) -> None:
@@ -95,3 +89,21 @@ def of_passes(run: RunSession, config: OfflineConfig) -> Iterator[Finding]:
         yield failure("trainer.rollouts", f"evaluation rollouts need the table [{name}]", "add it, or remove this key")
     if not run.config.evaluation.every:
         yield failure("trainer.rollouts", "evaluation is disabled: evaluation.every is 0", "evaluation.every=10")
+
+
+def of_evaluation(run: RunSession, config: OfflineConfig, examples: str, *, evaluated: bool) -> Iterator[Finding]:
+    """Find data with nothing to evaluate.
+
+    Args:
+        run: the run
+        config: its trainer's
+        examples: what the trainer reads, such as ``conversations``
+        evaluated: whether there are held-out ones
+    """
+    if run.config.evaluation.every and not evaluated:
+        reason = f"evaluation needs held-out {examples}: there is no evaluation data, and trainer.held_out is 0"
+        fix = "data.evaluation=FILE, or trainer.held_out=64 (taken from the training data), or evaluation.every=0"
+        yield failure("evaluation.every", reason, fix)
+    if config.tries_tasks and not run.dataset.tasks("evaluation"):
+        fix = "add evaluation tasks to the dataset, or set trainer.rollouts=false"
+        yield failure("trainer.rollouts", "it needs evaluation tasks, and the data has none", fix)
