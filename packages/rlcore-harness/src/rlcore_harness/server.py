@@ -23,6 +23,7 @@ from typing import Any, cast
 import uvicorn
 from rlcore.errors import EngineError, EpisodeEnded
 from rlcore.harnesses import EpisodePolicy
+from rlcore.transport.network import in_url
 from rlcore.types import Stop
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -97,7 +98,7 @@ class PolicyServer:
         self._sessions = Sessions()
         address, self._port = listening.getsockname()[:2]
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address)
-        self.root_url = f"http://[{host}]:{self._port}" if ":" in host else f"http://{host}:{self._port}"
+        self.root_url = f"http://{in_url(host)}:{self._port}"
         config = uvicorn.Config(
             cast(Any, self._answer),
             interface="asgi3",

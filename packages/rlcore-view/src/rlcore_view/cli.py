@@ -18,7 +18,7 @@ from rlcore.console.wording import counted
 from rlcore.errors import UserError
 from rlcore.rollouts.records import record_name
 from rlcore.session.exits import stops_handled
-from rlcore.transport.network import is_loopback, listening_on
+from rlcore.transport.network import in_url, is_loopback, listening_on
 
 PORT = 7080
 TOKEN_BYTES = 24
@@ -55,7 +55,7 @@ def view(runs: tuple[str, ...], host: str, port: int, browser: bool) -> int:
     token = secrets.token_urlsafe(TOKEN_BYTES)
     with listening_on(host, port) as listening:
         port = listening.getsockname()[1]
-        shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
+        shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, in_url(host))
         address = f"http://{shown}:{port}/?ticket={token}"
         say(f"view      {counted(len(library.runs()), 'run')}; Ctrl-C ends it")
         say(f"open      {address}")

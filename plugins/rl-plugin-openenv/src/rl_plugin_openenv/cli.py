@@ -21,7 +21,7 @@ from rlcore.session.components import RunComponents
 from rlcore.session.exits import exits_reported, stops_handled
 from rlcore.session.plan import RunPlan
 from rlcore.specs import EnvironmentSpec
-from rlcore.transport.network import TOKEN, is_loopback, listening_on, server_token
+from rlcore.transport.network import TOKEN, in_url, is_loopback, listening_on, server_token
 from rlcore.types import Group, Task, Trajectory
 
 from rl_plugin_openenv.publishing import Published
@@ -74,8 +74,7 @@ def serve_openenv(
 
             async def serve() -> None:
                 async with await server.listen(listening):
-                    address = f"[{host}]" if ":" in host else host
-                    url = f"http://{address}:{listening.getsockname()[1]}"
+                    url = f"http://{in_url(host)}:{listening.getsockname()[1]}"
                     say(f"serving   {published.name!r} on {url}, at most {most} sessions; Ctrl-C ends it")
                     if not is_loopback(host):
                         say("warning   the connections are not encrypted: whoever sees them can read and change them")

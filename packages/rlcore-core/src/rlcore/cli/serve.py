@@ -21,7 +21,7 @@ from rlcore.plugins.registry import Registry
 from rlcore.session.exits import exits_reported, stops_handled
 from rlcore.specs import EnvironmentSpec
 from rlcore.transport.hosting import HostedEnvironments, interpreters
-from rlcore.transport.network import TOKEN, is_loopback, listening_on, server_token
+from rlcore.transport.network import TOKEN, in_url, is_loopback, listening_on, server_token
 from rlcore.transport.server import EnvironmentServer
 
 GIVEN = 32
@@ -130,7 +130,8 @@ def environment(
             say=say,
         )
         port = listening.getsockname()[1]
-        address, quoted = (f"[{host}]:{port}", f"'[{host}]:{port}'") if ":" in host else (f"{host}:{port}",) * 2
+        address = f"{in_url(host)}:{port}"
+        quoted = f"'{address}'" if ":" in host else address
         say(f"serving   the environment {offered.id!r} on {address}, at most {most} at a time; Ctrl-C ends it")
         options = [f"-p {plugin}"] * (plugin is not None) + [f"-r {recipe}"] * (recipe is not None)
         options += [f"-c {file}" for file in files]

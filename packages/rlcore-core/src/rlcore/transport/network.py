@@ -58,6 +58,11 @@ def is_loopback(host: str) -> bool:
     return host in ("127.0.0.1", "::1", "localhost")
 
 
+def in_url(host: str) -> str:
+    """An address as a part of a URL: IPv6 addresses have brackets."""
+    return f"[{host}]" if ":" in host else host
+
+
 def listening_on(host: str, port: int) -> socket.socket:
     """A socket that listens.
 
@@ -207,4 +212,4 @@ def _other_token(address: str) -> UserError:
     return UserError("the server of environments refused the token", found="another one", where=address, fix=fix)
 
 
-__all__ = ["TOKEN", "Connection", "accepted", "connect", "is_loopback", "listening_on", "server_token"]
+__all__ = ["TOKEN", "Connection", "accepted", "connect", "in_url", "is_loopback", "listening_on", "server_token"]
