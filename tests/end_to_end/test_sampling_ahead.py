@@ -31,20 +31,39 @@ def metrics(run: Path) -> list[dict[str, float]]:
     return [{name: value for name, value in json.loads(line).items() if "time" not in name} for line in lines]
 
 
+def learned(folder: Path, *overrides: str) -> list[float]:
+    """The accuracy of each evaluation of the default recipe."""
+    done = rlcore_command([*RUN, "name=run", "checkpoint.every=0", *overrides], folder, timeout_s=1700)
+    assert done.returncode == 0, done.stderr
+    return [row["evaluation/accuracy"] for row in metrics(folder / "runs/run") if "evaluation/accuracy" in row]
+
+
 @pytest.mark.slow
-def test_two_runs_are_equal(tmp_path: Path) -> None:
-    small = ("trainer.tasks_per_step=4", "trainer.steps=3", "warmup.steps=10", "evaluation.every=0")
-    for name in ("one", "other"):
-        done = rlcore_command([*RUN, *small, f"name={name}"], tmp_path)
-        assert done.returncode == 0, done.stderr
-    one, other = (metrics(tmp_path / "runs" / name) for name in ("one", "other"))
-    assert one == other
-    assert "off-policy by one step" in done.stdout
+def test_run_streams_its_groups_and_resumes(tmp_path: Path) -> None:
+    small = ("trainer.tasks_per_step=4", "trainer.steps=3", "warmup.steps=10", "evaluation.every=0", "schedule.ahead=2")
+    done = rlcore_command([*RUN, *small, "name=run", "checkpoint.every=1"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "off-policy, with sampling 2 steps ahead" in done.stdout
+    assert "groups    12 submitted: 12 trained, 0 left" in done.stdout
+    assert [row["step"] for row in metrics(tmp_path / "runs/run")] == [1, 2, 3]
+    resumed = ["run", "--resume", str(tmp_path / "runs/run/checkpoints/000002")]
+    done = rlcore_command(resumed, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "groups    12 submitted: 12 trained, 0 left" in done.stdout
 
 
 @pytest.mark.long
 def test_default_recipe_learns(tmp_path: Path) -> None:
-    done = rlcore_command([*RUN, "trainer.steps=20", "evaluation.every=20", "name=ahead"], tmp_path)
-    assert done.returncode == 0, done.stderr
-    rows = metrics(tmp_path / "runs/ahead")
-    assert rows[-1]["evaluation/accuracy"] > 0.5 > rows[0]["evaluation/accuracy"]
+    first, last = learned(tmp_path, "trainer.steps=20", "evaluation.every=20")
+    assert last > 0.5 > first
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("ahead", [0, 1, 2])
+def test_policy_learns_the_same_as_without_sampling_ahead(ahead: int, seed: int, tmp_path: Path) -> None:
+    first, *_, last = learned(tmp_path, f"schedule.ahead={ahead}", f"seed={seed}", "trainer.steps=40")
+    print(f"ahead {ahead}, seed {seed}: {first:.3f} to {last:.3f}")
+    assert first < 0.3
+    assert last > 0.8

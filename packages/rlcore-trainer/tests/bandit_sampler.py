@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import fields
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +18,8 @@ from rlcore.types import (
     Group,
     Message,
     RewardResult,
+    RolloutKey,
+    RolloutRequest,
     Task,
     Trajectory,
     Turn,
@@ -47,6 +52,19 @@ class BanditSampler:
         self.closed = False
         self.policy = copied(source)
         self.version = source.version
+        self.delay: Callable[[Any], object] = lambda request: None
+        """Waits before a submitted group ends."""
+        self._threads = ThreadPoolExecutor(16)
+
+    def submit(self, task: Task, key: RolloutKey, *, place: int) -> Future[Group]:
+        request = RolloutRequest(tasks=[task], **{one.name: getattr(key, one.name) for one in fields(key)})
+
+        def sampled() -> Group:
+            (group,) = self.collect(request)
+            self.delay(request)
+            return group
+
+        return self._threads.submit(sampled)
 
     def collect(self, request: Any) -> list[Group]:
         self.requests.append(request)
@@ -74,7 +92,13 @@ class BanditSampler:
         value = None if failed else float(token == GOOD)
         turns = (
             Turn(kind="observation", start=0, end=2, messages=task.messages),
-            Turn(kind="policy", start=2, end=3, messages=(Message(role="assistant", content=str(token)),)),
+            Turn(
+                kind="policy",
+                start=2,
+                end=3,
+                messages=(Message(role="assistant", content=str(token)),),
+                policy_version=self.version,
+            ),
         )
         return trajectory(
             segment([*prompt, token], [False, False, True], logprobs=[0.0, 0.0, logprob], turns=turns),
@@ -114,3 +138,4 @@ class BanditSampler:
 
     def close(self) -> None:
         self.closed = True
+        self._threads.shutdown(wait=False, cancel_futures=True)

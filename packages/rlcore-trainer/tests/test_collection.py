@@ -22,7 +22,8 @@ from rlcore.types import (
 from rlcore_trainer.algorithms.config import FilterConfig
 from rlcore_trainer.batching.data_order import Cursor, draw
 from rlcore_trainer.config import PolicyGradientConfig
-from rlcore_trainer.controller.collection import MAX_AGE, Collected, Collector
+from rlcore_trainer.controller.collection import Collector
+from rlcore_trainer.controller.selection import MAX_AGE, Collected
 from token_trajectories import segment
 from token_trajectories import trajectory as token_trajectory
 

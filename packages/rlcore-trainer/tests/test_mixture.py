@@ -17,8 +17,9 @@ from rlcore.types import Group, Message, RolloutRequest, Task, Trajectory
 from rlcore_trainer.algorithms.config import FilterConfig
 from rlcore_trainer.batching.mixture import apportion
 from rlcore_trainer.config import CurriculumConfig, PolicyGradientConfig
-from rlcore_trainer.controller.collection import Collected, Collector
+from rlcore_trainer.controller.collection import Collector
 from rlcore_trainer.controller.rollout_metrics import evaluation_metrics, rollout_metrics
+from rlcore_trainer.controller.selection import Collected
 from rlcore_trainer.metrics import direction_of, metric_of, misspelt
 
 Rewards = Callable[[Task, int], Sequence[float]]

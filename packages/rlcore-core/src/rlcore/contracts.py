@@ -6,6 +6,7 @@ Methods of environments, tools and rewards may be plain or ``async``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
@@ -21,6 +22,7 @@ from rlcore.types import (
     Observation,
     Prompt,
     RewardResult,
+    RolloutKey,
     RolloutRequest,
     Sampling,
     Step,
@@ -77,8 +79,7 @@ class ScoresCut(Protocol):
     def cut(self, written: Message | None) -> Any:
         """Called instead of the next ``step``. Returns a `Step`, or None for no reward. May be ``async``.
 
-        Args:
-            written: the answer that was cut; None if the conversation had no room for another answer
+        ``written`` is the answer that was cut; None if the conversation had no room for another answer.
         """
         ...
 
@@ -119,11 +120,7 @@ class GroupReward(Protocol):
 
 
 class Dataset(Protocol):
-    """A source of tasks, created from its options in ``[data]``.
-
-    Other abilities of a dataset are protocols of `rlcore.abilities`: `DemonstrationDataset`, `ConversationDataset`,
-    `PreferenceDataset`, `TextDataset`, `CountsSkipped` and `MapsRows`.
-    """
+    """A source of tasks, created from its options in ``[data]``. `rlcore.abilities` has protocols of other datasets."""
 
     def tasks(self, split: str) -> Sequence[Task]:
         """All tasks of ``train`` or ``evaluation``, in a fixed order."""
@@ -175,9 +172,9 @@ class ChatEngine(Protocol):
         """The assistant's next message; unreadable calls have ``error`` set.
 
         ``images`` has the bytes of the images that the messages refer to, by content hash, as the environment gave
-        them. It is omitted if there are none.
+        them. It is omitted if there are none. The call can be cancelled.
 
-        Raises `ContextFullError` when the messages leave no room for an answer. The call can be cancelled.
+        Raises `ContextFullError` when the messages leave no room for an answer.
         """
         ...
 
@@ -329,6 +326,14 @@ class TokenSampler(Sampler, Protocol):
         """The renderer that the rollouts use."""
         ...
 
+    def submit(self, task: Task, key: RolloutKey, *, place: int) -> Future[Group]:
+        """The future scored group of a task. `update_weights` may be called before it has ended.
+
+        It fails with `EngineError` if the engine died or failed in all trajectories: then update the weights and submit
+        again; and with the `UserError` of a reward that cannot go on. ``place`` is that of the task in its key.
+        """
+        ...
+
     def completions(self, prompt: Prompt, sampling: Sampling) -> Sequence[Completion]:
         """One completion directly from each of its engines, with which a trainer verifies their weights."""
         ...
@@ -336,10 +341,7 @@ class TokenSampler(Sampler, Protocol):
 
 @runtime_checkable
 class Sandbox(Protocol):
-    """Runs Python code of a model in sessions. One object serves all episodes of a process, concurrently.
-
-    `rlcore.testing.check_sandbox` tests an implementation.
-    """
+    """Runs a model's Python code in sessions, of all episodes of a process. `rlcore.testing.check_sandbox` tests it."""
 
     async def open(self, images: Sequence[bytes]) -> SandboxSession:
         """Start a session in which the images are bound to ``image_clue_0``, ``image_clue_1``, … as PIL images.

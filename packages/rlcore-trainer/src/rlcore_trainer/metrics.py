@@ -249,11 +249,16 @@ METRICS = (
     Metric("mixture/NAME", "Prompts of one of several environments that were sampled in a step."),
     Metric("curriculum/resting", "Prompts that are skipped because of their success rate."),
     Metric("filter/excluded", "Trajectories that `algorithm.filter.exclude` leaves out of their group and the loss."),
+    Metric("stream/running", "With `schedule.ahead`: groups that are being sampled when a step has its groups."),
+    Metric("stream/waiting", "Groups that have been sampled for a later step."),
+    Metric("stream/too_old", "Groups that were dropped because of `schedule.max_age`.", "min", healthy="0"),
+    Metric("stream/age_mean", "Mean age of the trained groups: steps since the oldest of their tokens.", "min"),
+    Metric("stream/age_max", "Largest age of a trained group.", "min", healthy="at most `schedule.ahead`"),
     Metric("filter/NAME", "Dynamic sampling: groups kept, dropped by reason, carried over, and rollouts of a step."),
     Metric(
         "time/NAME",
         "Seconds of a part of the step: `rollout_s`, `update_s`, `sync_s`, `step_s`, `evaluation_s`. With "
-        "`schedule.ahead=1`, `rollout_s` is the time that training waits for the rollout.",
+        "`schedule.ahead`, `rollout_s` is the time that training waits for groups.",
     ),
     Metric("steps_covered", "Steps up to its own that a line describes, if the trainer does not log every step."),
 )

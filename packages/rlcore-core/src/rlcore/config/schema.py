@@ -32,6 +32,10 @@ def _address(text: str) -> str:
     return text
 
 
+Address = Annotated[str, AfterValidator(_address)]
+"""``HOST:PORT`` of a server."""
+
+
 def _device(text: str) -> str:
     if not re.fullmatch(r"auto|cpu|cuda(:[0-9]{1,3})?", text):
         raise ValueError("needs auto, cpu, cuda or cuda:N")
@@ -71,6 +75,9 @@ class RewardTable(ComponentTable):
 
     weight: float = 1.0
     """Weight in the sum; 0 only logs it as a metric."""
+    servers: list[Address] = []
+    """Servers that compute it, such as ``judges:7071``, started with ``rlcore serve reward``, which has its options;
+    empty computes it on this machine."""
 
 
 def _increasing(weight: float | list[tuple[int, float]]) -> float | list[tuple[int, float]]:
@@ -93,7 +100,7 @@ class HostedTable(ComponentTable):
     this one."""
     variables: dict[str, str] = {}
     """Environment variables of that interpreter, besides those that are passed on."""
-    servers: list[Annotated[str, AfterValidator(_address)]] = []
+    servers: list[Address] = []
     """Servers that run the environment, such as ``simulators:7070``, started with ``rlcore serve environment``; empty
     runs it on this machine."""
 
@@ -243,9 +250,11 @@ class SandboxTable(ComponentTable):
 class ScheduleTable(Table):
     """What runs at the same time."""
 
-    ahead: Annotated[int, Field(ge=0, le=1)] = 0
-    """Steps by which sampling is ahead of training. 0 samples with the newest weights. 1 samples the groups of the next
-    step during an update, with the weights before that update; importance weights correct for the difference."""
+    ahead: Annotated[int, Field(ge=0, le=MOST)] = 0
+    """Steps by which sampling is ahead of training. 0 samples with the newest weights. Otherwise groups are sampled
+    during updates and transfers of weights, and a step trains on those that have ended, oldest first."""
+    max_age: Annotated[int, Field(ge=0, le=LARGEST)] | None = None
+    """Steps after which a sampled group is too old to train on, and is dropped. None is 2 more than ``ahead``."""
 
 
 class EvaluationTable(Table):

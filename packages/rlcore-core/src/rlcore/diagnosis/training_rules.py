@@ -69,7 +69,7 @@ def gradient_limited(run: Evidence) -> str | None:
 def engine_differs(run: Evidence) -> str | None:
     """In two steps in a row, the log-probabilities differ by 0.1 nats per token on average.
 
-    With `schedule.ahead=1`, trajectories are from the policy before, so only the gap on a fixed prompt is judged.
+    With `schedule.ahead`, trajectories are from earlier policies, so only the gap on a fixed prompt is judged.
     """
     gaps = run.recent("sync/gap" if run.setting("schedule.ahead") else "logprob_gap/mean", 2)
     return f"{gaps[-1]:.3g} nats per token in step {run.step}" if gaps and min(gaps) >= 0.1 else None

@@ -44,7 +44,7 @@ from rlcore_rollout.images import ImagePool
 from rlcore_rollout.loop import AgentLoop, Limits
 from rlcore_rollout.model_client import ChatClient, TokenClient
 from rlcore_rollout.sampler.engine_client import answer_of, make_model_client, sampling_of
-from rlcore_rollout.sampler.outcome import report_outcome, rollout_meter
+from rlcore_rollout.sampler.outcome import report_outcome, require_engine, rollout_meter
 from rlcore_rollout.sampler.shared_sandbox import SharedSandbox
 from rlcore_rollout.threads import GrowingThreads
 
@@ -153,14 +153,15 @@ class LocalSampler:
     def submit(self, task: Task, key: RolloutKey, *, place: int) -> Future[Group]:
         """Start the trajectories of a task, and return their future group.
 
-        Failures are stored in the trajectories.
+        The future fails as `collect` does. Other failures are stored in the trajectories. The weights may be updated
+        meanwhile.
 
         Args:
             task: the task
             key: number and purpose of the trajectories, which key their randomness
             place: position among the tasks of the key, which distinguishes them; the engine may use this order
         """
-        return self._loop.submit(self._group(task, key, place, ended=lambda _: None))
+        return self._loop.submit(self._submitted(task, key, place))
 
     def collect(self, request: RolloutRequest) -> Sequence[Group]:
         """Scored groups in the order of the request's tasks, independent of the order in which they finish.
@@ -224,6 +225,12 @@ class LocalSampler:
         if flaw := client.flaw_in(completion, sampling):
             raise EngineError(f"{client.engine_name} returned {flaw}")
         return completion
+
+    async def _submitted(self, task: Task, key: RolloutKey, place: int) -> Group:
+        group = await self._group(task, key, place, ended=lambda _: None)
+        self.require_services(group.trajectories)
+        require_engine(group.trajectories)
+        return group
 
     async def _collect(self, request: RolloutRequest) -> list[Group]:
         meter = rollout_meter(request, self._report)

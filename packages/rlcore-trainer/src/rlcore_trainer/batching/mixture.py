@@ -76,6 +76,11 @@ class Mixture:
         """The state before the first step."""
         return {part.name: PartState(tasks=len(part.tasks)) for part in self._parts}
 
+    def task(self, name: str, index: int) -> Task | None:
+        """A task of an environment; None if there is none."""
+        tasks = next((part.tasks for part in self._parts if part.name == name), ())
+        return tasks[index] if 0 <= index < len(tasks) else None
+
     def resumed(self, state: MixtureState) -> MixtureState:
         """A stored state for these environments. If the tasks of one have changed, it begins a new epoch."""
         found = {}

@@ -235,7 +235,7 @@ def _notes(run: RunSession, algorithm: AlgorithmConfig, critic: CriticConfig) ->
         )
     weighted = algorithm.rollout_importance_sampling.mode != "none" and comparable(run.config.rollout)
     if run.config.schedule.ahead and not weighted:
-        found.append("schedule.ahead=1 trains on groups of earlier weights, and no importance weights correct for it")
+        found.append("schedule.ahead trains on groups of earlier weights, and no importance weights correct for it")
     if critic.model is not None and critic.warmup_steps:
         found.append(f"only the critic is trained for the first {counted(critic.warmup_steps, 'step')}")
     if algorithm.shuffle_rewards:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rlcore.rollouts.records import task_from_json, task_to_json, trajectory_from_json, trajectory_to_json
@@ -27,6 +27,21 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """A group that is being sampled. It is sampled again after a resume."""
+
+    environment: str
+    task: int
+    """The index of its task in the environment."""
+    id: str
+    """The id of its task."""
+    batch: int
+    """Number of its rollout, which keys its randomness."""
+    place: int
+    """Position among the tasks of the rollout."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CollectorState:
     """The data positions and the groups carried over to the next step."""
 
@@ -36,6 +51,11 @@ class CollectorState:
     trained: int = 0
     """Number of steps that were not skipped."""
     carried: tuple[Waiting, ...] = ()
+    running: tuple[Running, ...] = ()
+    """The groups of a stream that have not ended."""
+    ledger: Mapping[str, int] = field(default_factory=dict)
+    """Number of groups of a stream that were ``submitted``, ``trained`` and dropped, by reason. The others are running
+    or carried."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values, with each group as a JSON string.
@@ -51,6 +71,8 @@ class CollectorState:
                 {"born": one.born, "step": one.step, "place": one.place, "group": _to_line(one.group)}
                 for one in self.carried
             ],
+            **({"running": [asdict(one) for one in self.running]} if self.running else {}),
+            **({"ledger": dict(self.ledger)} if self.ledger else {}),
         }
 
 
@@ -68,6 +90,8 @@ def from_json(data: Mapping[str, Any]) -> CollectorState:
             Waiting(_from_line(item["group"]), item["born"], item.get("step", -1), item.get("place", -1))
             for item in data["carried"]
         ),
+        running=tuple(Running(**item) for item in data.get("running", ())),
+        ledger=data.get("ledger", {}),
     )
 
 

@@ -5,25 +5,23 @@ It runs in the main process and contains no collective operation. Sampler and le
 
 from __future__ import annotations
 
-import contextvars
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 from typing import Any
 
 from rlcore.abilities import KeepsEvidence
 from rlcore.errors import EngineError, NotScoredError
-from rlcore.event_loop import wait_until_done
 from rlcore.types import Group, RolloutRequest
 
-from rlcore_trainer.controller.collection import Collected, Collector
+from rlcore_trainer.controller.collection import Collector
 from rlcore_trainer.controller.evidence import described, token_columns
 from rlcore_trainer.controller.report import Report
 from rlcore_trainer.controller.rollout_metrics import evaluation_metrics, rollout_metrics
 from rlcore_trainer.controller.rollouts import PolicyRollouts, require_scores
 from rlcore_trainer.controller.schedule import Schedule
+from rlcore_trainer.controller.selection import Collected
 from rlcore_trainer.controller.session import TrainingSession, require_measured
+from rlcore_trainer.controller.stream import Stream
 from rlcore_trainer.controller.updates import PolicyUpdate
 from rlcore_trainer.controller.warmup_phase import WarmUpPhase
 
@@ -57,7 +55,7 @@ class Controller:
     def __init__(
         self,
         *,
-        collector: Collector,
+        collector: Collector | Stream,
         rollouts: PolicyRollouts,
         update: PolicyUpdate,
         session: TrainingSession,
@@ -73,9 +71,6 @@ class Controller:
         self._keeper = report if isinstance(report, KeepsEvidence) else None
         self._scored = session.resumed
         """Whether any rollout of this run has been scored."""
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="rlcore-sampling")
-        self._ahead: Future[Collected | None] | None = None
-        """The groups of the next step, which are sampled during an update."""
 
     def train(self) -> Mapping[str, float]:
         """Train until the last step or until a stop is requested, and return the last metrics."""
@@ -117,6 +112,8 @@ class Controller:
             session.watch(metrics, default=DECIDING[0])
             self._report.log(step, metrics)
             session.save_when_due(step)
+        if isinstance(self._collector, Stream) and (line := self._collector.summary()):
+            self._report.say(line)
         # Save the last step, also after a stop.
         session.save_unsaved()
         return metrics
@@ -128,17 +125,12 @@ class Controller:
         baselines = None if rollout is None else self._baselines(rollout.groups, step)
         if rollout is None or baselines is None:
             return None
-        if schedule.ahead and step < schedule.steps:
-            self._start_sampling(step + 1)
         collected = time.perf_counter()
         limit = schedule.max_new_tokens
         metrics = rollout_metrics(rollout.sampled, success=schedule.success, max_new_tokens=limit)
         metrics |= self._learn(rollout, baselines, step)
         updated = time.perf_counter()
         self._session.advance(step)
-        if self._ahead is not None:
-            wait_until_done(self._ahead)  # an engine cannot take weights while it samples
-        sampled = time.perf_counter()
         try:
             metrics |= self._rollouts.sync(step)
             synced = time.perf_counter()
@@ -148,15 +140,20 @@ class Controller:
         except EngineError:
             self._report.log(step, metrics)  # the update is complete and part of the next checkpoint
             raise
-        rollout_s = collected - started + sampled - updated
-        times = {"rollout": rollout_s, "update": updated - collected, "sync": synced - sampled}
+        times = {"rollout": collected - started, "update": updated - collected, "sync": synced - updated}
         return (
             metrics | {f"time/{part}_s": seconds for part, seconds in times.items()} | {"time/step_s": synced - started}
         )
 
     def _collect(self, step: int) -> Collected | None:
         """Collect and record the groups of a step; None after a stop."""
-        rollout = self._sampled_ahead(step) if self._ahead is not None else self._sampled(step)
+        if self._keeper is not None:
+            self._keeper.begin_record(step, "train")
+        rollout = (
+            self._collector.collect(step, self._rollouts)
+            if isinstance(self._collector, Stream)
+            else self._collector.collect(step, self._rollouts.collect)
+        )
         if rollout is not None and self._keeper is not None:
             version = self._session.policy.version
             notes, brought = described(rollout, step=step, version=version, too_few=self._update.too_few)
@@ -167,31 +164,6 @@ class Controller:
         if rollout is not None and rollout.warning is not None:
             self._report.say(rollout.warning)
         return rollout
-
-    def _begin_record(self, step: int) -> None:
-        if self._keeper is not None:
-            self._keeper.begin_record(step, "train")
-
-    def _sampled(self, step: int) -> Collected | None:
-        self._begin_record(step)
-        return self._collector.collect(step, self._rollouts.collect)
-
-    def _start_sampling(self, step: int) -> None:
-        """Sample the groups of a step in another thread, which does not read the policy."""
-        self._begin_record(step)
-        context = contextvars.copy_context()
-        collect = partial(self._collector.collect, step, self._rollouts.collect_once)
-        self._ahead = self._thread.submit(context.run, collect)
-
-    def _sampled_ahead(self, step: int) -> Collected | None:
-        """Return the groups of `_start_sampling`. If an engine failed, sample them again with the newest weights."""
-        assert self._ahead is not None
-        ahead, self._ahead = self._ahead, None
-        try:
-            return ahead.result()
-        except EngineError as error:
-            self._rollouts.recover(error)
-            return self._sampled(step)
 
     def _baselines(self, groups: Sequence[Group], step: int) -> dict[tuple[int, str], float] | None:
         """Return the scores of greedy responses by group index and role, if the advantage needs them.

@@ -14,7 +14,7 @@ from torch import Tensor
 from rlcore_trainer.batching.experience import Experience
 from rlcore_trainer.batching.packing import TrainingSequence
 from rlcore_trainer.batching.sequence_metrics import Rows
-from rlcore_trainer.controller.collection import Collected
+from rlcore_trainer.controller.selection import Collected
 
 LARGEST = float(torch.finfo(torch.float16).max)
 

@@ -23,6 +23,8 @@ from rlcore_trainer.controller.collection import Collector
 from rlcore_trainer.controller.controller import Controller
 from rlcore_trainer.controller.divergence import require_finite
 from rlcore_trainer.controller.schedule import Schedule, learning_rate
+from rlcore_trainer.controller.selection import MAX_AGE
+from rlcore_trainer.controller.stream import Stream
 from rlcore_trainer.controller.teacher import distillation
 from rlcore_trainer.controller.updates import PolicyUpdate
 from rlcore_trainer.controller.warmup import warm_up
@@ -62,7 +64,9 @@ class PolicyGradientTrainer:
         self._critic: CriticConfig = run.options("critic")
         tasks, curriculum = run.usable_tasks("train"), run.resolved.options.get("curriculum")
         config, rollout, evaluation = self._config, run.config.rollout, run.config.evaluation
-        collector = Collector(
+        steps, schedule = config.steps_of(len(tasks)), run.config.schedule
+        collects = partial(Stream, ahead=schedule.ahead, steps=steps, report=run) if schedule.ahead else Collector
+        collector = collects(
             tasks,
             trainer=config,
             filter=self._algorithm.filter,
@@ -71,6 +75,7 @@ class PolicyGradientTrainer:
             success=evaluation.success,
             environments=run.config.mixture,
             curriculum=curriculum if isinstance(curriculum, CurriculumConfig) else None,
+            max_age=schedule.ahead + MAX_AGE if schedule.max_age is None else schedule.max_age,
         )
         evaluation_tasks = tasks_to_evaluate(run.config, run.usable_tasks("evaluation")) if evaluation.every else []
         self.session, restored = training_session(run, config)
@@ -97,7 +102,7 @@ class PolicyGradientTrainer:
         self._shown: dict[str, Any] = {}
         """What the main process shows and saves during the imitation of episodes."""
         self.rollouts = rollouts(run, self.session, check_every=config.sync_check_every)
-        steps, critic = config.steps_of(len(tasks)), self._local.critic
+        critic = self._local.critic
         self._controller = Controller(
             collector=collector,
             rollouts=self.rollouts,
@@ -124,7 +129,6 @@ class PolicyGradientTrainer:
                     schedule=config.schedule,
                 ),
                 seed=run.config.seed,
-                ahead=run.config.schedule.ahead,
                 critic_only=self._critic.warmup_steps if self._critic.model is not None else 0,
                 evaluate_every=evaluation.every,
                 evaluation_tasks=evaluation_tasks,
@@ -181,8 +185,8 @@ class PolicyGradientTrainer:
         config, group_size = self._config, self._run.config.rollout.group_size
         updates = self.update.updates_per_rollout
         policy = "strictly on-policy" if updates == 1 else "off-policy after the first"
-        if self._run.config.schedule.ahead:
-            policy = "off-policy by one step, which is sampled ahead"
+        if ahead := self._run.config.schedule.ahead:
+            policy = f"off-policy, with sampling {counted(ahead, 'step')} ahead"
         yield (
             f"step      {counted(config.tasks_per_step, 'task')} × {counted(group_size, 'trajectory')}; "
             f"{counted(updates, 'optimiser update')}, {policy}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
@@ -12,30 +13,23 @@ from typing import Protocol, Self, cast
 from rlcore.abilities import KeepsEvidence
 from rlcore.contracts import ChatFormat, Sampler, TokenSampler
 from rlcore.errors import EngineError, NotScoredError
-from rlcore.types import Group, RolloutRequest, Stop, Task, Trajectory
+from rlcore.types import Group, RolloutKey, RolloutRequest, Stop, Task, Trajectory
 from rlcore_models.thread_teams import release_thread_team
 
 from rlcore_trainer.batching.sharding import Rank, joined, share
 from rlcore_trainer.controller.report import Report
 from rlcore_trainer.controller.session import TrainingSession
 from rlcore_trainer.controller.shared_sampler import SharedSampler
+from rlcore_trainer.controller.stream import Streaming
 from rlcore_trainer.controller.sync_check import compare, prove
 from rlcore_trainer.policy.policy import TokenPolicy
 
 
-class PolicyRollouts(Protocol):
+class PolicyRollouts(Streaming, Protocol):
     """Samples trajectories with the weights of the last `sync`."""
 
     def collect(self, request: RolloutRequest) -> Sequence[Group] | None:
         """Return the scored groups of a request, or None if a stop interrupted it. Failed engines are tried again."""
-        ...
-
-    def collect_once(self, request: RolloutRequest) -> Sequence[Group] | None:
-        """Like `collect`, but raise the `EngineError` of the first failure. Another thread may train meanwhile."""
-        ...
-
-    def recover(self, error: EngineError) -> None:
-        """Report the failure of an engine, and transfer the weights again, which restarts an engine that died."""
         ...
 
     def evaluate(self, step: int, tasks: Sequence[Task]) -> Sequence[Group]:
@@ -86,20 +80,25 @@ class Rollouts:
         """The sampler, which samples tokens if the policy is a `TokenPolicy`."""
         return cast(TokenSampler, self._sampler)
 
+    @property
+    def version(self) -> int:
+        """The version of the policy."""
+        return self._session.policy.version
+
+    def stopping(self) -> bool:
+        """Whether the run is to stop."""
+        return self._session.stopping()
+
+    def submit(self, task: Task, key: RolloutKey, *, place: int) -> Future[Group]:
+        """Start the trajectories of a task, in the only sampler of the run."""
+        release_thread_team()
+        return self._tokens.submit(task, key, place=place)
+
     def collect(self, request: RolloutRequest) -> Sequence[Group] | None:
         """Return the scored groups of a request, or None if a stop interrupted it; retry once if an engine fails."""
-        return self._unless_stopped(self._sample, request)
-
-    def collect_once(self, request: RolloutRequest) -> Sequence[Group] | None:
-        """Like `collect`, without a retry, which would read the weights of the policy."""
-        return self._unless_stopped(self._in_shares, request)
-
-    def _unless_stopped(
-        self, sample: Callable[[RolloutRequest], Sequence[Group]], request: RolloutRequest
-    ) -> Sequence[Group] | None:
         if self._session.stopping():
             return None
-        groups = sample(request)
+        groups = self._sample(request)
         stopped = any(t.stop is Stop.CANCELLED for group in groups for t in group.trajectories)
         return None if stopped and self._session.stopping() else groups
 

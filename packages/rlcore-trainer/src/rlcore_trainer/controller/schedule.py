@@ -18,8 +18,6 @@ class Schedule:
     learning_rate: Callable[[int], float]
     """The learning rate of a step, from 1."""
     seed: int = 0
-    ahead: int = 0
-    """1 to sample the groups of the next step during an update, 0 to sample them after it."""
     critic_only: int = 0
     """Number of initial steps in which only the critic is trained."""
     evaluate_every: int = 0

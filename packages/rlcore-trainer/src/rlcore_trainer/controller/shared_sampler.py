@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from rlcore.contracts import ChatFormat, NamedTensor, Sampler, TokenSampler, WeightSource
-from rlcore.types import Completion, Group, Prompt, RolloutRequest, Sampling
+from rlcore.types import Completion, Group, Prompt, RolloutKey, RolloutRequest, Sampling, Task
 
 from rlcore_trainer.distributed.collectives import Processes
 
@@ -20,7 +21,7 @@ Value = TypeVar("Value")
 
 
 class SharedSampler:
-    """A sampler whose methods all processes call together, except `collect` and `close`.
+    """A sampler whose methods all processes call together, except `submit`, `collect` and `close`.
 
     Args:
         make: creates the sampler of the main process from the weights of the policy
@@ -56,6 +57,10 @@ class SharedSampler:
     def collect(self, request: RolloutRequest) -> Sequence[Group]:
         """Return the scored groups of a request. Only the main process calls it, with all tasks."""
         return self._here.collect(request)
+
+    def submit(self, task: Task, key: RolloutKey, *, place: int) -> Future[Group]:
+        """Return the future group of a task. Only the main process calls it, for all."""
+        return cast(TokenSampler, self._here).submit(task, key, place=place)
 
     def close(self) -> None:
         """Close the sampler."""
