@@ -30,6 +30,7 @@ from rlcore.types import (
     ToolSchema,
     Trajectory,
     Turn,
+    VersionSpan,
     freeze,
     media_hash,
 )
@@ -52,11 +53,14 @@ messages = st.builds(
     name=st.none() | texts,
     tool_call_id=st.none() | texts,
 )
+versions = st.lists(st.builds(VersionSpan, st.integers(0, 9), st.integers(1, 9)), max_size=2).map(tuple)
 turns = st.builds(
-    Turn,
+    lambda versions, start, **rest: Turn(
+        start=start, end=start + sum(span.tokens for span in versions), versions=versions, **rest
+    ),
+    versions,
     kind=st.sampled_from(["observation", "policy"]),
     start=st.integers(0, 9),
-    end=st.integers(0, 9),
     messages=st.lists(messages, max_size=2).map(tuple),
     reward=st.none() | st.floats(allow_nan=False),
     finish_reason=st.sampled_from([None, "stop", "length"]),

@@ -44,6 +44,7 @@ from rlcore.types import (
     ToolSchema,
     Trajectory,
     Turn,
+    VersionSpan,
     from_json,
     media_hash,
     to_json,
@@ -64,7 +65,17 @@ SCHEMA = ToolSchema(name="look", description="Look.", parameters={"type": "objec
 OBSERVATION = Observation(messages=(MESSAGE,), tools=(SCHEMA,), images=(IMAGE,), context=(MESSAGE,))
 TASK = Task(id="t", messages=(MESSAGE,), fields={"answer": [1, 0.5, True, None]}, images=(IMAGE,), environment="toy")
 SPAN = MediaSpan(sha256=SHA256, offset=1, length=2, rows=1, columns=2)
-TURN = Turn(kind="policy", start=0, end=4, messages=(MESSAGE,), reward=0.5, finish_reason="length", policy_version=3)
+VERSIONS = (VersionSpan(3, 1), VersionSpan(4, 3))
+TURN = Turn(
+    kind="policy",
+    start=0,
+    end=4,
+    messages=(MESSAGE,),
+    reward=0.5,
+    finish_reason="length",
+    policy_version=3,
+    versions=VERSIONS,
+)
 NUMBERS = NumberArray(dtype="float32", shape=(4, 2), data=bytes(range(32)))
 SEGMENT = Segment(
     token_ids=[1, 2, 2, 7],  # type: ignore[arg-type]
@@ -125,7 +136,13 @@ FILLED: list[Any] = [
     RolloutRequest(tasks=[TASK], group_size=2, seed=1, step=3, purpose="baseline", sampling={"temperature": 0.0}),
     Step(observation=OBSERVATION, reward=1.0, terminated=True, truncated=True, stop=Stop.LENGTH, info={"x": 1}),
     Prompt(token_ids=[1, 2], media=(SPAN,), images={SHA256: IMAGE}),  # type: ignore[arg-type]
-    Completion(token_ids=[1], logprobs=[-0.5], finish_reason="length", policy_version=2),  # type: ignore[arg-type]
+    Completion(
+        token_ids=[1] * 4,  # type: ignore[arg-type]
+        logprobs=[-0.5] * 4,  # type: ignore[arg-type]
+        finish_reason="length",
+        policy_version=3,
+        versions=VERSIONS,
+    ),
     ChatCompletion(message=MESSAGE, finish_reason="length", prompt_tokens=1, completion_tokens=2),
     CodeResult(
         status="error",

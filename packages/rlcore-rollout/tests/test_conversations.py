@@ -117,7 +117,7 @@ def test_calls_that_are_sent_back_in_another_form_continue_the_tokens(play: Play
     (segment,) = trajectory.segments
     assert [turn.kind for turn in segment.turns] == ["observation", "policy"] * 2
     assert play.chat.decode(segment.token_ids.tolist()).count('"b": [2, 3.5]') == 1
-    assert trajectory.tools == (ADD,)
+    assert (trajectory.tools, trajectory.metrics["tool_calls"]) == ((ADD,), 1.0)
 
 
 def test_other_messages_and_tools_begin_segments(play: Play, run: Any) -> None:

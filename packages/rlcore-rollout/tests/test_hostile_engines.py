@@ -14,7 +14,18 @@ from rlcore.cli.interrupts import interrupts_handled
 from rlcore.errors import EngineError, PluginError
 from rlcore.models.weights import FolderWeights
 from rlcore.session.session import RunSession
-from rlcore.types import Completion, Message, Observation, Prompt, RolloutRequest, Sampling, Step, Task, TokenIds
+from rlcore.types import (
+    Completion,
+    Message,
+    Observation,
+    Prompt,
+    RolloutRequest,
+    Sampling,
+    Step,
+    Task,
+    TokenIds,
+    VersionSpan,
+)
 from rlcore_rollout.chat.plain import PlainFormat
 from rlcore_rollout.sampler.local import LocalSampler
 
@@ -117,14 +128,22 @@ def sampler(folder: Path) -> Iterator[LocalSampler]:
 
 
 IDS = st.one_of(st.just([5]), st.lists(st.integers(-(2**31), 2**31 - 1), max_size=6))
+VERSIONS = st.lists(st.builds(VersionSpan, st.integers(), st.integers(-3, 3)), max_size=3).map(tuple)
 COMPLETIONS: st.SearchStrategy[Callable[[], Any]] = st.builds(
-    lambda ids, logprobs, reason, version: (
-        lambda: Completion(token_ids=ids, logprobs=logprobs, finish_reason=reason(), policy_version=version())
+    lambda ids, logprobs, reason, version, versions: (
+        lambda: Completion(
+            token_ids=ids,
+            logprobs=logprobs,
+            finish_reason=reason(),
+            policy_version=version(),
+            versions=versions(),  # type: ignore[arg-type]
+        )
     ),
     IDS,
     st.one_of(st.just([-1.0]), st.lists(st.floats(), max_size=6)),
     ACTS,
     ACTS,
+    st.one_of(st.just(tuple), ACTS, VERSIONS.map(lambda spans: lambda: spans)),
 )
 
 

@@ -163,6 +163,10 @@ def bad_reward(self: Chat, action: Message) -> Step:
     return Step(reward=float("nan"), terminated=True)
 
 
+def huge_reward(self: Chat, action: Message) -> Step:
+    return Step(reward=1e308, observation=Observation(messages=(Message(role="user", content="on"),)))
+
+
 @pytest.mark.parametrize("method", ["__init__", "reset", "step"])
 @pytest.mark.parametrize("blocking", [False, True])
 def test_environment_exception_is_stored_as_a_failure(play: Play, method: str, blocking: bool) -> None:
@@ -190,7 +194,9 @@ def test_system_exit_is_stored_as_a_failure(play: Play, error: BaseException, bl
     assert failure_of(trajectory).boundary is Boundary.ENVIRONMENT
 
 
-@pytest.mark.parametrize("wrong", [lambda self, action: None, lambda self, action: {"done": True}, bad_reward])
+@pytest.mark.parametrize(
+    "wrong", [lambda self, action: None, lambda self, action: {"done": True}, bad_reward, huge_reward]
+)
 def test_invalid_step_result_is_a_failure(play: Play, wrong: Callable[..., Any]) -> None:
     trajectory = play(type("Wrong", (Chat,), {"step": wrong}))
     assert failure_of(trajectory).boundary is Boundary.ENVIRONMENT

@@ -5,6 +5,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import os
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +21,7 @@ from rlcore.contracts import NamedTensor
 from rlcore.errors import EngineError
 from rlcore.models.weights import FolderWeights
 from rlcore.session.plan import RunPlan
-from rlcore.types import Message, RolloutRequest, Task
+from rlcore.types import Boundary, Message, RolloutRequest, Task
 from rlcore_models.streaming import named, named_tensors
 from rlcore_rollout.sampler.ray import files, weights
 from rlcore_rollout.sampler.ray.worker import SamplerWorker
@@ -123,12 +127,32 @@ def test_files_are_sent_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         for name, part in files.parts(folder):
             await worker.write(name, part)
         assert worker._sent is not None
-        place = Path(worker._sent.name)
+        place = worker._sent.path
         assert files.listing(place) == found
         await worker.close()
         return place
 
     assert not asyncio.run(sent()).exists()
+
+
+def test_folder_of_a_killed_process_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = (
+        "from rlcore_rollout.sampler.ray.files import SentFolder\n"
+        "folder = SentFolder()\nfolder.append('config.json', b'{}')\nprint(folder.path, flush=True)\ninput()"
+    )
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    command, environment = [sys.executable, "-c", code], os.environ | {"TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        folder, own = Path(other.stdout.readline().strip()), files.SentFolder()
+        files.remove_abandoned()
+        assert files.listing(folder).keys() == {"config.json"}
+        other.kill()
+    files.remove_abandoned()
+    assert not folder.exists()
+    assert own.path.is_dir()
+    own.remove()
+    assert not any(tmp_path.iterdir())
 
 
 def test_worker_samples_with_the_weights_that_it_received(
@@ -164,14 +188,22 @@ def test_worker_samples_with_the_weights_that_it_received(
             packed = weights.pack(Module({}), stored, wanted=[False])
             assert await worker.start(plan, folder, packed, 2) == [False]
             logging.getLogger("rlcore_rollout").warning("a warning")
-            assert (await worker.heartbeat())[-1] == "a warning"
-            assert await worker.heartbeat() == []
+            assert (await worker.heartbeat(0))[-1] == "a warning"
+            assert await worker.heartbeat(0) == []
             task = Task(id="1", messages=(Message(role="user", content="1 + 1"),), fields={"answer": "2"})
             request = RolloutRequest(tasks=[task], group_size=2, seed=0, step=1)
             group = await worker.sample(task, request.key, 0)
             turns = [turn for trajectory in group.trajectories for turn in trajectory.segments[0].turns]
             assert {turn.policy_version for turn in turns if turn.kind == "policy"} == {3}
             assert all(trajectory.reward == 0 for trajectory in group.trajectories)
+
+            async def failing(*_: Any, **__: Any) -> None:
+                raise RuntimeError("no answer")
+
+            assert worker._sampler is not None
+            monkeypatch.setattr(worker._sampler._engine, "generate", failing)
+            failed = await worker.sample(task, request.key, 1)
+            assert {one.failure.boundary for one in failed.trajectories if one.failure} == {Boundary.ENGINE}
             assert await worker.load(weights.pack(Module({}, version=4), stored, wanted=[False])) == [False]
         finally:
             await worker.close()

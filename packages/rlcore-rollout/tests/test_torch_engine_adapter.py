@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 peft = pytest.importorskip("peft")
 
+from live_weights import LiveWeights  # noqa: E402
 from rlcore.errors import UserError  # noqa: E402
 from rlcore.models.weights import FolderWeights  # noqa: E402
 from rlcore.types import Completion, Sampling  # noqa: E402
@@ -93,6 +95,36 @@ def test_adapter_on_text_model_and_vision_tower_is_used(family: str, kind: str) 
     assert_equals_transformers(family, model, prompt, made)
     with pytest.raises(AssertionError):
         assert_equals_transformers(family, plain, prompt, made)
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_adapter_changes_while_a_completion_continues(fused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not fused:
+        monkeypatch.setattr("rlcore_rollout.engines.torch.weights.FUSED_BYTES", 0)
+    wrapped = put_on(build("qwen3"), "dora")
+    live = LiveWeights(wrapped.base_model.model, version=0)
+
+    async def main() -> Completion:
+        context = EngineContext(device="cpu", sampled_during_updates=True)
+        sampler = TorchEngine(TorchEngineConfig(slots=8), live, context)
+        long = Sampling(max_new_tokens=100, temperature=0.0)
+        running = asyncio.create_task(sampler.generate(as_prompt((1, 2, 3)), long, session="running"))
+        before = await sampler.generate(as_prompt((1, 2, 3)), replace(long, max_new_tokens=9), session="before")
+        assert_it_is_pefts(wrapped, before)
+        with torch.no_grad():
+            for parameter in wrapped.parameters():
+                if parameter.requires_grad:
+                    parameter.mul_(1.5)
+        live.version = 1
+        await sampler.load_weights(live)
+        after = await sampler.generate(as_prompt((1, 2, 3)), replace(long, max_new_tokens=9), session="after")
+        assert [span.version for span in (await running).versions] == [0, 1]
+        await sampler.close()
+        return after
+
+    after = asyncio.run(main())
+    assert after.policy_version == 1
+    assert_it_is_pefts(wrapped, after)
 
 
 def test_large_base_is_read_in_place(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -175,6 +175,32 @@ def test_new_weights_of_tower_and_text_are_used() -> None:
     asyncio.run(main())
 
 
+def test_weights_of_the_tower_change_while_a_completion_continues() -> None:
+    model, prompt = vision_language_model(FAMILY), prompt_of(FAMILY, [1], drawn(FAMILY, 4, 4), [2])
+    live = LiveWeights(model, version=0)
+    context = EngineContext(device="cpu", sampled_during_updates=True, images=processor_of(FAMILY))
+
+    async def main() -> None:
+        sampler = TorchEngine(TorchEngineConfig(slots=8), live, context)
+        long = replace(SAMPLED, max_new_tokens=60)
+        running = asyncio.create_task(sampler.generate(prompt, long, session="running"))
+        (before,) = await ask(sampler, prompt, name="before")
+        with torch.no_grad():
+            for parameter in model.model.visual.parameters():
+                parameter.mul_(1.5)
+        (copied,) = await ask(sampler, prompt, name="copied")
+        assert copied == before
+        live.version = 1
+        await sampler.load_weights(live)
+        (after,) = await ask(sampler, prompt, name="after")
+        assert after.policy_version == 1
+        assert_equals_transformers(FAMILY, model, prompt, after)
+        assert [span.version for span in (await running).versions] == [0, 1]
+        await sampler.close()
+
+    asyncio.run(main())
+
+
 def test_sleep_forgets_computed_images() -> None:
     prompt = prompt_of(FAMILY, [1], drawn(FAMILY, 4, 4), [2])
 

@@ -104,6 +104,7 @@ if TYPE_CHECKING:
         ToolSchema,
         Trajectory,
         Turn,
+        VersionSpan,
     )
 
     __version__: str
@@ -129,7 +130,7 @@ _HOMES = {
     "types": "Boundary ChatCompletion CodeResult Completion Demonstration Failure Group ImagePart Logprobs LossMask"
     " MediaSpan Message NumberArray Observation Preference Prompt RecordedEpisode RewardResult RolloutKey"
     " RolloutRequest Sampling SandboxLimits SandboxSupport Segment Step Stop Task TextPart TokenIds ToolCall ToolSchema"
-    " Trajectory Turn",
+    " Trajectory Turn VersionSpan",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 
@@ -222,6 +223,7 @@ __all__ = [
     "Trajectory",
     "Turn",
     "UserError",
+    "VersionSpan",
     "WeightSource",
     "evaluate",
     "hookimpl",

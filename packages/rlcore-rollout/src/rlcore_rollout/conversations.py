@@ -135,14 +135,13 @@ class Conversations:
         self.max_turns: int | None = None
         self.failure: Failure | None = None
         self.stop: Stop | None = None
-        self._closed = False
         self._conversations: list[_Conversation] = []
         self._sessions: list[str] = []
         """The names of all sessions, also of those that were given up."""
         self._by_turn: dict[int, _Conversation] = {}
         """The conversation of each turn that counts."""
         self._used: dict[int, Sampling] = {}
-        self._next_turn = 0
+        self._closed, self._next_turn = False, 0
         self._pending = 0  # the number of turns that are being sampled
         self._prompts: dict[str, int] = {}
         """How many conversations began with the same messages, by their hash."""
@@ -342,6 +341,7 @@ class Conversations:
             raise self._refusal(end) from end
         if self._closed:
             raise EpisodeEnded("the episode is over", Stop.DONE)
+        record.count("tool_calls", float(len(message.tool_calls)))
         number, self._next_turn = self._next_turn, self._next_turn + 1
         shown = self._shown(record, message, sampling.stop[len(self._sampling.stop) :], number)
         conversation.keys, conversation.turn = [*keys, _key(shown)], number

@@ -25,6 +25,7 @@ from rlcore.types import (
     TokenIds,
     ToolSchema,
     Turn,
+    VersionSpan,
 )
 from rlcore.types.checking import is_finite
 
@@ -102,8 +103,9 @@ class GrowingSegment:
     def add_completion(self, completion: Completion | ChatCompletion, message: Message) -> None:
         """Append a response of the policy, as tokens or as a message."""
         start, version = len(self), 0
+        versions: tuple[VersionSpan, ...] = ()
         if isinstance(completion, Completion):
-            version = completion.policy_version
+            version, versions = completion.policy_version, completion.versions
             self.token_ids.frombytes(completion.token_ids.tobytes())
             self.loss_mask += b"\x01" * len(completion.token_ids)
             self.logprobs.frombytes(completion.logprobs.tobytes())
@@ -116,6 +118,7 @@ class GrowingSegment:
             messages=(message,),
             finish_reason=completion.finish_reason,
             policy_version=version,
+            versions=versions,
         )
         self.turns.append(turn)
 
@@ -217,10 +220,13 @@ class Record:
         return [(turns, n) for turns in lists for n, turn in enumerate(turns) if turn.kind == "policy"]
 
     def add_step(self, step: Step) -> None:
-        """Add a step's reward to that of the last answer, and the numbers of its info to the metrics."""
+        """Add a step's reward to that of the last answer, and the numbers of its info to the metrics. Raises `End`."""
         if step.reward is not None:
             turns, index = self.answered[-1]
-            turns[index] = replace(turns[index], reward=(turns[index].reward or 0.0) + float(step.reward))
+            reward = (turns[index].reward or 0.0) + float(step.reward)
+            if not is_finite(reward) or not is_finite(self.metrics.get("step_reward", 0.0) + float(step.reward)):
+                raise End.failed(Boundary.ENVIRONMENT, "the sum of the rewards of the steps is not a finite number")
+            turns[index] = replace(turns[index], reward=reward)
             self.count("step_reward", float(step.reward))
         for name, value in step.info.items():
             if isinstance(name, str) and is_finite(value):

@@ -16,7 +16,7 @@ import math
 import os
 import statistics
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -65,6 +65,7 @@ LARGEST_INDEX = 200_000_000
 """Limit of an index in bytes."""
 LARGEST_COUNT = 2**62
 Check = Callable[[Any], bool]
+_NESTED = {dict, list}
 
 
 def _is_text(value: Any) -> bool:
@@ -80,7 +81,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_flat(value: Any) -> bool:
-    return type(value) is dict and not any(isinstance(one, (dict, list)) for one in value.values())
+    return type(value) is dict and _NESTED.isdisjoint(map(type, value.values()))
 
 
 ROW: Mapping[str, Check] = {
@@ -157,12 +158,15 @@ def read_index(path: Path) -> list[Row]:
         DataError: a file is damaged.
     """
     rows = read_lines(evidence_file(path, INDEX), ROW) if path.parent.name == "rollouts" else []
+    return rows if is_index_of(path, rows) else _computed(path)
+
+
+def is_index_of(path: Path, rows: Sequence[Row]) -> bool:
+    """Whether rows of an index belong to a file of rollouts: the last group ends where the file ends."""
     end = max((row["offset"] + row["length"] for row in rows if "offset" in row), default=0)
-    if rows and not end:  # a step that only trained on groups of earlier steps has no record
-        return rows
-    if end and path.exists() and end == path.stat().st_size:
-        return rows
-    return _computed(path)
+    if not end:  # a step that only trained on groups of earlier steps has no record
+        return bool(rows)
+    return path.exists() and end == path.stat().st_size
 
 
 def _computed(path: Path) -> list[Row]:
@@ -260,7 +264,7 @@ def rows_of(
 
 def _summary(one: Trajectory) -> Row:
     policy = [turn for turn in one.turns if turn.kind == "policy"]
-    versions = [turn.policy_version for turn in policy]
+    versions = [span.version for turn in policy for span in turn.spans]
     found: Row = {
         "reward": one.reward,
         "stop": str(one.stop),
@@ -286,6 +290,7 @@ __all__ = [
     "Row",
     "evidence_file",
     "groups_from",
+    "is_index_of",
     "read_index",
     "read_lines",
     "read_unfinished",

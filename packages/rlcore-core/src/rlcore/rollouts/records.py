@@ -155,6 +155,10 @@ def _checked(trajectory: Trajectory) -> Trajectory:
         raise ValueError("Trajectory.rewards: expected numbers that a float can hold")
     if trajectory.reward is not None and math.isnan(trajectory.reward):
         raise ValueError("Trajectory.reward: expected a number or null, found nan")
+    for turn in trajectory.turns:
+        counts = [span.tokens for span in turn.versions]
+        if counts and (min(counts) < 1 or sum(counts) != turn.end - turn.start):
+            raise ValueError(f"Turn.versions: expected spans of {turn.end - turn.start} tokens, found {sum(counts)}")
     return trajectory
 
 

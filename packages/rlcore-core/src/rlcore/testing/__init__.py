@@ -1,4 +1,4 @@
-"""The conformance suite for environments, rewards, sandboxes and plugins. A plugin's tests need one line.
+"""The conformance suite for environments, rewards, engines, sandboxes and plugins. A plugin's tests need one line.
 
 ::
 
@@ -11,6 +11,7 @@ Each check raises a single `AssertionError` that lists every violation as a sent
 needed.
 """
 
+from rlcore.testing.engines import check_engine
 from rlcore.testing.environments import check_environment
 from rlcore.testing.hostile import hostile_images
 from rlcore.testing.plugin import check_plugin
@@ -20,6 +21,7 @@ from rlcore.testing.trajectories import make_trajectory
 
 __all__ = [
     "RewardCase",
+    "check_engine",
     "check_environment",
     "check_plugin",
     "check_reward",

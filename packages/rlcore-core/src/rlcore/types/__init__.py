@@ -6,7 +6,16 @@ All types are immutable, and support pickle, ``copy.deepcopy`` and JSON (`to_jso
 from rlcore.types.arrays import FrozenArray, Logprobs, LossMask, NumberArray, TokenIds
 from rlcore.types.codec import from_json, to_json
 from rlcore.types.frozen import FrozenDict, freeze, thaw
-from rlcore.types.generation import ChatCompletion, Completion, FinishReason, MediaSpan, Prompt, Response, Sampling
+from rlcore.types.generation import (
+    ChatCompletion,
+    Completion,
+    FinishReason,
+    MediaSpan,
+    Prompt,
+    Response,
+    Sampling,
+    VersionSpan,
+)
 from rlcore.types.messages import (
     ImagePart,
     JsonSchema,
@@ -66,6 +75,7 @@ __all__ = [
     "ToolSchema",
     "Trajectory",
     "Turn",
+    "VersionSpan",
     "derive_seed",
     "freeze",
     "from_json",

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from numbers import Real
 from typing import Any, get_args
 
-from rlcore.types.generation import ChatCompletion, Completion, FinishReason
+from rlcore.types.generation import ChatCompletion, Completion, FinishReason, VersionSpan
 from rlcore.types.messages import ImagePart, Message, Role, TextPart, ToolCall, ToolSchema
 from rlcore.types.sandbox import CodeResult, CodeStatus
 from rlcore.types.steps import Observation, Step, Stop
@@ -116,7 +116,22 @@ def flaw_in_completion(completion: object) -> str | None:
         return f"a log-probability of {largest:g}"
     if type(completion.policy_version) is not int:
         return f"a policy_version of type {_kind(completion.policy_version)}"
-    return _flaw_in_finish_reason(completion.finish_reason)
+    return _flaw_in_versions(completion, count) or _flaw_in_finish_reason(completion.finish_reason)
+
+
+def _flaw_in_versions(completion: Completion, count: int) -> str | None:
+    spans = completion.versions
+    if not isinstance(spans, tuple) or not all(isinstance(one, VersionSpan) for one in spans):
+        return "versions that are not VersionSpans"
+    if not all(type(one.version) is int and type(one.tokens) is int and one.tokens > 0 for one in spans):
+        return "versions that are not positive numbers of tokens"
+    if not spans:
+        return None
+    if (total := sum(one.tokens for one in spans)) != count:
+        return f"versions of {total} tokens for {count} tokens"
+    if spans[0].version != completion.policy_version:
+        return f"versions that begin with {spans[0].version} instead of policy_version={completion.policy_version}"
+    return None
 
 
 def flaw_in_chat_completion(completion: object) -> str | None:

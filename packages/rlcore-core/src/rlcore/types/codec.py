@@ -1,9 +1,9 @@
 """Converts values to and from plain JSON data, based on the fields and type hints of their dataclasses.
 
-A dataclass becomes an object with all its fields, except those with ``stored=False`` in their metadata. An array of
-tokens becomes a list of numbers, and an enum becomes its value. Log-probabilities may be `packed`; both forms are read.
-The caller chooses how bytes become text: base64, or a name in a `rlcore.rollouts.records.BlobStore`. The numbers of a
-`NumberArray` are always base64.
+A dataclass becomes an object with all its fields, except those with ``stored=False`` in their metadata, and empty ones
+with ``sparse=True``. A named tuple becomes a list, an array of tokens a list of numbers, and an enum its value.
+Log-probabilities may be `packed`; both forms are read. The caller chooses how bytes become text: base64, or a name in a
+`rlcore.rollouts.records.BlobStore`. The numbers of a `NumberArray` are always base64.
 """
 
 from __future__ import annotations
@@ -55,7 +55,11 @@ def to_json(value: Any, *, encode_bytes: EncodeBytes = to_base64, packed: bool =
         cls: Any = type(value)
         hints = _hints(cls)
         encode_bytes = to_base64 if cls is NumberArray else encode_bytes
-        return {name: _encode(getattr(value, name), hint, encode_bytes, packed) for name, hint in hints.items()}
+        return {
+            name: _encode(getattr(value, name), hint, encode_bytes, packed)
+            for name, hint in hints.items()
+            if name not in _sparse(cls) or getattr(value, name)
+        }
     return _encode(value, type(value), encode_bytes, packed)
 
 
@@ -76,6 +80,11 @@ def from_json(cls: type[Value], data: Any, *, decode_bytes: DecodeBytes = from_b
 def _hints(cls: Any) -> dict[str, Any]:
     hints = typing.get_type_hints(cls)
     return {field.name: hints[field.name] for field in fields(cls) if field.metadata.get("stored", True)}
+
+
+@cache
+def _sparse(cls: Any) -> frozenset[str]:
+    return frozenset(field.name for field in fields(cls) if field.metadata.get("sparse"))
 
 
 def _encode(value: Any, hint: Any, encode_bytes: EncodeBytes, packed: bool) -> Any:
@@ -142,7 +151,15 @@ def _decode(data: Any, hint: Any, decode_bytes: DecodeBytes) -> Any:
         _expect(isinstance(data, list), data, "a list")
         inside = typing.get_args(hint)[0]
         return tuple(_inside(item, inside, f"[{index}]", decode_bytes) for index, item in enumerate(data))
+    if isinstance(hint, type) and issubclass(hint, tuple):
+        return _decode_named_tuple(data, hint, decode_bytes)
     return _decode_plain(data, hint, decode_bytes)
+
+
+def _decode_named_tuple(data: Any, cls: Any, decode_bytes: DecodeBytes) -> Any:
+    _expect(isinstance(data, list) and len(data) == len(cls._fields), data, f"a list of {', '.join(cls._fields)}")
+    hints = typing.get_type_hints(cls)
+    return cls(*(_inside(item, hints[name], f".{name}", decode_bytes) for name, item in zip(hints, data, strict=True)))
 
 
 def _decode_plain(data: Any, hint: Any, decode_bytes: DecodeBytes) -> Any:

@@ -11,6 +11,8 @@ from rlcore.types.frozen import FrozenDict, freeze
 from rlcore.types.messages import Message
 
 FinishReason = Literal["stop", "length"]
+SPARSE = {"sparse": True}
+"""Metadata of a field that `rlcore.types.to_json` leaves out if it is empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +72,14 @@ class Sampling:
     """64 bits. The token at absolute position t is sampled with a number keyed only by (seed, t)."""
 
 
+class VersionSpan(NamedTuple):
+    """Tokens in succession that weights of the same version sampled."""
+
+    version: int
+    tokens: int
+    """Number of the tokens."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
     """A sampled completion: token ids, and the log-probability of each token at temperature 1."""
@@ -79,6 +89,9 @@ class Completion:
     """Nats, under the policy at temperature 1 and without top-p or top-k."""
     finish_reason: FinishReason
     policy_version: int = 0
+    """The version of the weights that sampled the first token."""
+    versions: tuple[VersionSpan, ...] = field(default=(), metadata=SPARSE)
+    """The versions of all tokens in their order, if the weights changed during the completion; else empty."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "token_ids", TokenIds.of(self.token_ids))

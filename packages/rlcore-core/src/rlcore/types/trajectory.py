@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 from rlcore.types.arrays import Logprobs, LossMask, NumberArray, TokenIds
 from rlcore.types.frozen import FrozenDict, freeze
-from rlcore.types.generation import FinishReason, MediaSpan, Sampling
+from rlcore.types.generation import SPARSE, FinishReason, MediaSpan, Sampling, VersionSpan
 from rlcore.types.messages import Message, ToolSchema
 from rlcore.types.steps import Failure, Stop
 from rlcore.types.tasks import Task
@@ -30,6 +30,14 @@ class Turn:
     """The environment's reward for this turn; None if there is none. Only a policy turn has one."""
     finish_reason: FinishReason | None = None
     policy_version: int = 0
+    """The version of the weights that sampled the first token."""
+    versions: tuple[VersionSpan, ...] = field(default=(), metadata=SPARSE)
+    """As `Completion.versions`."""
+
+    @property
+    def spans(self) -> tuple[VersionSpan, ...]:
+        """The versions of all tokens in their order; at least one, also if the weights did not change."""
+        return self.versions or (VersionSpan(self.policy_version, self.end - self.start),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,7 @@ class RowCache:
     """
 
     def __init__(self, weights: Weights, rows: int):
-        self._like = weights.embedding
+        self._like = weights.embedding.new_empty(0)  # not the embedding, which would be kept after an update
         self._shape = weights.shape
         self.keys, self.values = self._no_keys(rows, 0), self._no_values(rows, 0)
 

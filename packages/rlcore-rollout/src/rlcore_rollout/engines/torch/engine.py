@@ -10,7 +10,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,13 +19,23 @@ from rlcore.models.freed_memory import return_freed_memory
 from rlcore.timing import add_time
 from rlcore.types import Completion, Logprobs, Prompt, Sampling, TokenIds
 from rlcore_models.thread_teams import release_thread_team
+from rlcore_models.vision_encoder import vision_tower
 
 from rlcore_rollout.engines.torch.generic import PlainScheduler
 from rlcore_rollout.engines.torch.row_probe import independent_rows
 from rlcore_rollout.engines.torch.scheduler import ANY_ROWS, Scheduler
 from rlcore_rollout.engines.torch.sequences import Sequence, StopTexts, load_tokenizer
 from rlcore_rollout.engines.torch.vision import ImageEncoder
-from rlcore_rollout.engines.torch.weights import VISION_FAMILIES, model_of, read_weights, unsupported
+from rlcore_rollout.engines.torch.weights import (
+    VISION_FAMILIES,
+    Weights,
+    model_of,
+    outline,
+    read_weights,
+    separate,
+    separated,
+    unsupported,
+)
 
 if TYPE_CHECKING:
     from rlcore.contracts import WeightSource
@@ -52,12 +61,20 @@ class TorchEngine:
     session's cache is kept, in its row or parked, until `release`, a cancellation or an error: recomputing the tokens
     of an earlier turn in one pass instead of one by one would change the last bits. A different number of threads or a
     different machine may produce different bits.
+
+    New weights take effect between two tokens. Completions in flight keep what is computed, and continue with the new
+    weights; everything that begins later is computed with them from the beginning. The trainer may change its weights
+    while the engine samples if the context says so: the engine then has a copy, and a second one while it is replaced.
     """
 
     def __init__(self, config: TorchEngineConfig, source: WeightSource, context: EngineContext):
         self._engine_context, self._folder = context, source.folder
         self._tokenizer: Tokenizer | None = None
         self._scheduler: Scheduler | PlainScheduler
+        self._live = source.weights() is not None
+        """Whether the model shares the memory of the trainer's, apart from what `separate` copied."""
+        self._owns = self._live and context.sampled_during_updates
+        """Whether what samples is a copy of the trainer's weights."""
         self._model = module = model_of(source, context)
         self._encoder: ImageEncoder | None = None
         self._blind = ""
@@ -68,8 +85,6 @@ class TorchEngine:
             own = self._sample_in_batches(module, config)
         self._context = own if context.max_context_tokens is None else min(own, context.max_context_tokens)
         self._scheduler.version = source.version
-        self._live = source.weights() is not None
-        """Whether the model shares the memory of the trainer's."""
         self._asleep = False
         self._condition = threading.Condition()
         self._inbox: list[Callable[[], None]] = []
@@ -86,6 +101,8 @@ class TorchEngine:
             reason,
         )
         self.deterministic = True
+        if self._owns:
+            separate(module)
         self._blind = f"{type(module).__name__}, and {reason}"
         embeddings: Any = module.get_input_embeddings()
         self._vocabulary = int(embeddings.num_embeddings)
@@ -94,7 +111,7 @@ class TorchEngine:
 
     def _sample_in_batches(self, module: PreTrainedModel, config: TorchEngineConfig) -> int:
         """Sample with the decoder. Returns the maximum context length."""
-        weights = read_weights(module)
+        weights = self._read(module)
         self.deterministic = _decide(config.deterministic, weights.device)
         rows = independent_rows(weights, config.slots) if self.deterministic else None
         if self.deterministic and rows is None:
@@ -189,23 +206,43 @@ class TorchEngine:
                 self._send(lambda: self._scheduler.release(session))
 
     async def load_weights(self, source: WeightSource) -> int:
-        """Load the source's weights and drop all caches. Not allowed while calls are in flight."""
+        """Load the source's weights. They are prepared in another thread if the engine samples meanwhile."""
         with self._condition:
             if self._closed:
                 raise EngineError("the engine is closed")
-            if self._pending:
-                raise EngineError(f"weights cannot change while {len(self._pending)} generations are in flight")
-            live, version = source.weights() is not None, source.version
-            module = model_of(source, self._engine_context, self._model if live and self._live else None)
-            scheduler = self._scheduler
-            load = (
-                partial(scheduler.load, module)
-                if isinstance(scheduler, PlainScheduler)
-                else partial(scheduler.load, read_weights(module))
-            )
-            release_thread_team()  # reading weights computes in the caller's thread
-            self._send(lambda: self._load(load, module, live, version))
-            return version
+            samples = self._owns or bool(self._pending)
+        live, version = source.weights() is not None, source.version  # the next update of the trainer changes it
+        before = self._model if live and self._live else None
+        if samples:  # perhaps with the module
+            before = None if before is None else outline(before)
+            module, weights = await asyncio.to_thread(self._prepare, source, before)
+        else:
+            module, weights = self._prepare(source, before)
+        with self._condition:
+            if self._closed:
+                raise EngineError("the engine is closed")
+            self._send(lambda: self._change(module, weights, live, version))
+        return version
+
+    def _prepare(self, source: WeightSource, before: PreTrainedModel | None) -> tuple[PreTrainedModel, Weights | None]:
+        """Return a module with the source's weights, and these as the decoder reads them if it does."""
+        module = model_of(source, self._engine_context, before)
+        weights = None
+        if isinstance(self._scheduler, Scheduler):
+            weights = self._read(module)
+        elif self._owns:
+            separate(module)
+        release_thread_team()  # reading weights computes in the caller's thread
+        return module, weights
+
+    def _read(self, module: PreTrainedModel) -> Weights:
+        """Return the weights of a module as the decoder reads them."""
+        weights = read_weights(module)
+        if self._owns:
+            weights = separated(weights, module)
+            if weights.axes_F is not None:
+                separate(vision_tower(module))
+        return weights
 
     async def sleep(self) -> None:
         """Free the caches and copies of weights while the trainer updates. Not allowed while calls are in flight.
@@ -217,7 +254,7 @@ class TorchEngine:
 
         def free() -> None:
             try:
-                if self._live and isinstance(self._scheduler, Scheduler):
+                if self._live and not self._owns and isinstance(self._scheduler, Scheduler):
                     self._scheduler.load(read_weights(self._model, copy=False))
                     self._asleep = True
                 else:
@@ -271,12 +308,15 @@ class TorchEngine:
 
     # The methods below run in the engine's own thread.
 
-    def _load(self, load: Callable[[], None], module: PreTrainedModel, live: bool, version: int) -> None:
-        load()
+    def _change(self, module: PreTrainedModel, weights: Weights | None, live: bool, version: int) -> None:
+        if isinstance(self._scheduler, PlainScheduler):
+            self._scheduler.change(module, version)
+        else:
+            assert weights is not None
+            self._scheduler.change(weights, version)
         self._model, self._live, self._asleep = module, live, False
         if self._encoder is not None:
             self._encoder.module = module
-        self._scheduler.version = version
         return_freed_memory()
 
     @torch.inference_mode()

@@ -94,13 +94,24 @@ class PlainScheduler:
         self.load(module)
 
     def load(self, module: nn.Module) -> None:
-        """Use the module's current weights and discard everything computed before."""
-        if module is not self._model.module:
-            self._model = PlainModel(module)
+        """Use the current weights of this or an equal module, and discard everything computed before."""
+        self._model.module = module
         self._sessions: dict[str, Computed] = {}
         self._prompts: OrderedDict[PromptKey, tuple[Tensor, Computed]] = OrderedDict()
         self._computed: Computed | None = None
         """The tokens of the active sequence that the model has read."""
+
+    def change(self, module: nn.Module, version: int) -> None:
+        """Draw further tokens with new weights: those of a module of the same architecture.
+
+        The active sequence continues with its cache, as those of `rlcore_rollout.engines.torch.scheduler.Scheduler` do.
+        """
+        self.version = version
+        computed = self._computed
+        self.load(module)
+        if self.active is not None:
+            self.active.change(version)
+            self._computed = computed
 
     def reset(self) -> None:
         """Forget all sequences and everything computed."""
@@ -137,7 +148,7 @@ class PlainScheduler:
                 self._begin(sequence)
 
     def _begin(self, sequence: Sequence) -> None:
-        sequence.begin()
+        sequence.begin(self.version)
         sequence.admitted = time.perf_counter()
         self._computed = self._sessions.pop(sequence.session, None)
         if self._computed is not None and _continues(sequence.prompt.token_ids, self._computed.tokens):
@@ -169,8 +180,9 @@ class PlainScheduler:
         if reason is not None:
             self.active = None
             assert self._computed is not None
-            self._sessions[sequence.session] = self._computed
-            sequence.complete(reason, self.version)
+            if not sequence.spans:  # else the next turn must not continue what old weights computed
+                self._sessions[sequence.session] = self._computed
+            sequence.complete(reason)
 
 
 def _continues(tokens: TokenIds, computed: TokenIds) -> bool:

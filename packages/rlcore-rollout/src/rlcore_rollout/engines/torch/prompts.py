@@ -67,7 +67,7 @@ class PromptRows:
     """The rows of prompts that active sequences continue. A row is a working copy that may be replaced at any time."""
 
     def __init__(self, weights: Weights):
-        self._weights = weights
+        self._device, self._dtype, self._key_heads = weights.device, weights.dtype, weights.shape.key_heads
         self.cache = RowCache(weights, LANES)
         self._held: dict[int, SharedPrompt] = {}
 
@@ -114,15 +114,15 @@ class PromptRows:
                 lanes_B[sequence], sequences_PM[lane] = lane, sequence
         lengths = {row: len(self._held[row].tokens) for row in lanes}
         shortest, longest = min(lengths.values()), -(-max(lengths.values()) // KEY_PAD) * KEY_PAD
-        device = self._weights.device
+        device = self._device
         lengths_P = torch.tensor([lengths.get(row, longest) for row in rows], device=device)
         hidden = torch.arange(shortest, longest, device=device) >= lengths_P[:, None, None]
-        mask_P1S = torch.where(hidden, float("-inf"), 0.0).to(self._weights.dtype)
+        mask_P1S = torch.where(hidden, float("-inf"), 0.0).to(self._dtype)
         return Shared(
             cache=self.cache,
             rows_P=torch.tensor(rows, device=device) if pick else None,
             positions=longest,
-            mask_N1S=mask_P1S.repeat_interleave(self._weights.shape.key_heads, dim=0),
+            mask_N1S=mask_P1S.repeat_interleave(self._key_heads, dim=0),
             sequences_PM=torch.tensor(sequences_PM, device=device).view(-1, width),
             lanes_B=torch.tensor(lanes_B, device=device),
         )

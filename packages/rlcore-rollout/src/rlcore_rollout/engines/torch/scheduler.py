@@ -68,6 +68,24 @@ class Scheduler:
         self._prefill = Prefill(self._decoder, self._cache, self._prompt_rows)
         self._since_admission = PATIENCE
 
+    def change(self, weights: Weights, version: int) -> None:
+        """Draw further tokens with new weights.
+
+        Active sequences keep their keys and values and the prompts that they read. Everything else that was computed
+        with the old weights is discarded, so no prompt is continued from it.
+        """
+        self.version = version
+        if not self.active:
+            self.load(weights)
+            return
+        for sequence in self.active.values():
+            sequence.change(version)
+        self._decoder = Decoder(weights, self._product_rows)
+        self._prefill = Prefill(self._decoder, self._cache, self._prompt_rows)
+        self._sessions.clear()
+        self._owners.clear()
+        self._prompts.clear()
+
     def reset(self) -> None:
         """Forget all sequences and everything computed."""
         self.waiting.clear()
@@ -231,7 +249,7 @@ class Scheduler:
         padding = -len(ready) % ROW_PAD
         logits_BV = torch.stack([logits_V for _, logits_V in ready] + [ready[0][1]] * padding)
         for sequence, _ in ready:
-            sequence.begin()
+            sequence.begin(self.version)
         samplings = [sequence.sampling for sequence, _ in ready] + [None] * padding
         numbers = [sequence.numbers[0] for sequence, _ in ready] + [0.0] * padding
         for (sequence, _), token, logprob in zip(ready, *draw(logits_BV, samplings, numbers), strict=False):
@@ -334,13 +352,14 @@ class Scheduler:
 
     def _end(self, sequence: Sequence, reason: FinishReason) -> None:
         del self.active[sequence.row]
-        computed = TokenIds.joined([sequence.prompt.token_ids, sequence.tokens[:-1]])
-        assert sequence.shared is not None
-        self._sessions[sequence.session] = Session(
-            tokens=computed, media=sequence.prompt.media, shared=sequence.shared, row=sequence.row
-        )
-        self._owners[sequence.row] = sequence.session
-        sequence.complete(reason, self.version)
+        if not sequence.spans:  # else the next turn must not continue what old weights computed
+            computed = TokenIds.joined([sequence.prompt.token_ids, sequence.tokens[:-1]])
+            assert sequence.shared is not None
+            self._sessions[sequence.session] = Session(
+                tokens=computed, media=sequence.prompt.media, shared=sequence.shared, row=sequence.row
+            )
+            self._owners[sequence.row] = sequence.session
+        sequence.complete(reason)
 
 
 def _continues(session: Session, prompt: Prompt) -> bool:

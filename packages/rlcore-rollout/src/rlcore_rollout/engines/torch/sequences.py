@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rlcore.errors import EngineError
-from rlcore.types import Completion, FinishReason, Logprobs, MediaSpan, Prompt, Sampling, TokenIds
+from rlcore.types import Completion, FinishReason, Logprobs, MediaSpan, Prompt, Sampling, TokenIds, VersionSpan
 from tokenizers import Tokenizer
 
 from rlcore_rollout.engines.torch.cache import Stretch
@@ -75,6 +75,10 @@ class Sequence:
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     numbers: list[float] = field(default_factory=list)
+    version: int = 0
+    """The version of the weights that draw its next token."""
+    spans: list[VersionSpan] = field(default_factory=list)
+    """The tokens that earlier weights have drawn."""
     stops: frozenset[int] = frozenset()
     stop_texts: StopTexts | None = None
     shift: int = 0
@@ -83,8 +87,9 @@ class Sequence:
     def __post_init__(self) -> None:
         self.shift = sum(max(span.rows, span.columns) - span.length for span in self.prompt.media if span.rows)
 
-    def begin(self) -> None:
-        """Prepare the draws: their random numbers and the stop tokens."""
+    def begin(self, version: int) -> None:
+        """Prepare the draws with weights of this version: their random numbers and the stop tokens."""
+        self.version = version
         self.numbers = uniforms(self.sampling.seed, len(self.prompt), self.limit)
         self.stops = frozenset(self.sampling.stop_token_ids)
 
@@ -102,14 +107,24 @@ class Sequence:
             return "stop"
         return "length" if len(self.tokens) >= self.limit else None
 
-    def complete(self, reason: FinishReason, version: int) -> None:
+    def change(self, version: int) -> None:
+        """Draw the next tokens with weights of another version."""
+        drawn = len(self.tokens) - sum(span.tokens for span in self.spans)
+        if drawn and version != self.version:
+            self.spans.append(VersionSpan(self.version, drawn))
+        self.version = version
+
+    def complete(self, reason: FinishReason) -> None:
         """Answer the call with the drawn tokens."""
+        last = VersionSpan(self.version, len(self.tokens) - sum(span.tokens for span in self.spans))
+        versions = (*self.spans, last)
         self.finish(
             Completion(
                 token_ids=TokenIds(self.tokens),
                 logprobs=Logprobs(self.logprobs),
                 finish_reason=reason,
-                policy_version=version,
+                policy_version=versions[0].version,
+                versions=versions if self.spans else (),
             )
         )
 

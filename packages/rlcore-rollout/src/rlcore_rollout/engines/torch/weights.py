@@ -5,8 +5,9 @@ Supports model families built from the same layer: RMSNorm, rotary positions, gr
 
 from __future__ import annotations
 
+import copy
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from rlcore.models.folder import base_of
 from rlcore.plugins.loading import pip_line
 from rlcore_models.device import device_name
 from rlcore_models.loading import load_model, unreadable
-from rlcore_models.streaming import fill, streamed_model
+from rlcore_models.streaming import fill, named_tensors, streamed_model
 from rlcore_models.vision_encoder import text_model
 from torch import Tensor
 
@@ -106,11 +107,11 @@ class Weights:
 def model_of(source: WeightSource, context: EngineContext, before: PreTrainedModel | None = None) -> PreTrainedModel:
     """Return a model with the source's weights.
 
-    They share the memory of the trainer's if it is in this process and does not change them while the engine samples.
+    They share the memory of the trainer's if it is in this process.
 
     Args:
         source: the weights
-        context: device and type of weights that are loaded from the folder, and whether live ones are copied
+        context: device and type of weights that are loaded from the folder
         before: the model of earlier weights of the same source
     """
     if source.folder is None:
@@ -118,17 +119,52 @@ def model_of(source: WeightSource, context: EngineContext, before: PreTrainedMod
     weights = source.weights()
     if weights is None:
         return _load(source.folder, context)
-    if context.sampled_during_updates:
-        weights = map(_copied, weights)
     if before is None:
         return streamed_model(source.folder, weights, quantization=context.quantization, adapter=source.adapter)
     fill(before, weights)
     return before
 
 
+def outline(module: PreTrainedModel) -> PreTrainedModel:
+    """Return a copy of a module that shares its tensors, into which others can be filled."""
+    tensors = (*module.parameters(), *module.buffers())
+    return copy.deepcopy(module, {id(tensor): tensor for tensor in tensors})
+
+
+def separate(module: torch.nn.Module) -> None:
+    """Give a module copies of its weights, which the trainer does not change."""
+    fill(module, [_copied(one) for one in named_tensors(module)])
+
+
 def _copied(one: NamedTensor) -> NamedTensor:
     """Return a copy. Quantised weights are not trained, and an object of their type holds more than the numbers."""
     return one._replace(tensor=one.tensor.clone()) if one.tensor.is_floating_point() else one
+
+
+@torch.inference_mode()
+def separated(weights: Weights, module: torch.nn.Module) -> Weights:
+    """Return weights that share no trained tensor with the module from which they were read.
+
+    Fused projections are copies already, so there is one copy of each weight.
+    """
+    trained = {one.data_ptr() for one in module.parameters() if one.is_floating_point()}
+    copies: dict[int, Tensor] = {}
+
+    def copied(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            if value.is_mkldnn or (place := value.data_ptr()) not in trained:
+                return value
+            if place not in copies:  # tied ones share a copy
+                copies[place] = value.clone()
+            return copies[place]
+        if isinstance(value, tuple):
+            return tuple(map(copied, value))
+        if is_dataclass(value) and not isinstance(value, type):
+            return replace(value, **{one.name: copied(getattr(value, one.name)) for one in fields(value)})
+        return value
+
+    found: Weights = copied(weights)
+    return found
 
 
 def _load(folder: Path, context: EngineContext) -> PreTrainedModel:

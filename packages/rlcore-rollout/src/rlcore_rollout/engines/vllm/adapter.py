@@ -7,6 +7,7 @@ adapter is sent, never the base.
 from __future__ import annotations
 
 import json
+import shutil
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -58,7 +59,7 @@ class Adapter:
             raise UserError(f"vLLM serves adapters up to rank {RANKS[-1]}", found=f"rank {rank}", where=where)
         self.arguments: dict[str, Any] = {
             "enable_lora": True,
-            "max_loras": 1,
+            "max_loras": 2,  # that of completions in flight, and the current one
             "max_lora_rank": next(size for size in RANKS if size >= rank),
         }
         if any(ENCODER in name for name in names):
@@ -79,12 +80,17 @@ class Adapter:
         """Return the adapter's current values under a new number, which tells vLLM that they are new."""
         from vllm.lora.request import LoRARequest
 
+        self._number += 1
         folder = self.folder
         if folder is None:
             assert weights is not None
             folder = self._write(weights)
-        self._number += 1
         return LoRARequest(f"rlcore-{self._number}", self._number, str(folder))
+
+    def forget(self, request: LoRARequest) -> None:
+        """Remove the files of values that are no longer used. Until then, vLLM may read them again."""
+        if self.folder is None:
+            shutil.rmtree(request.lora_path)
 
     def close(self) -> None:
         """Remove the files written for the adapter."""
@@ -98,7 +104,8 @@ class Adapter:
         if self._place is None:
             shared = SHARED_MEMORY if SHARED_MEMORY.is_dir() else None
             self._place = tempfile.TemporaryDirectory(prefix="rlcore-adapter-", dir=shared)
-        folder = Path(self._place.name)
+        folder = Path(self._place.name, str(self._number))
+        folder.mkdir()
         (folder / SETTINGS).write_text(json.dumps(dict(self._settings)), encoding="utf-8")
         save_file({one.name: one.tensor.cpu().contiguous() for one in weights}, folder / WEIGHTS)
         return folder

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import math
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from rlcore.models.folder import base_of
 from rlcore.models.vision_language import VisionLanguageModel
 from rlcore.models.weights import check_layers, check_types
 from rlcore.runs.machine import note_processes
-from rlcore.types import Completion, Logprobs, Prompt, Sampling, TokenIds, derive_seed
+from rlcore.types import Completion, Logprobs, Prompt, Sampling, TokenIds, VersionSpan, derive_seed
 from rlcore_models.streaming import named
 
 from rlcore_rollout.engines.vllm.adapter import Adapter
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from rlcore.contracts import WeightSource
     from vllm.inputs import TokensPrompt
     from vllm.lora.request import LoRARequest
+    from vllm.outputs import CompletionOutput
+    from vllm.v1.engine.async_llm import AsyncLLM
 
     from rlcore_rollout.engines.context import EngineContext
     from rlcore_rollout.engines.vllm.config import VllmEngineConfig
@@ -39,6 +42,8 @@ SHUTDOWN_S = 20.0
 """Time that a healthy vLLM gets to exit on its own."""
 LOOK_S = 1.0
 """Time between two looks at vLLM's process while it does not answer."""
+UNNAMED = "default"
+"""vLLM's name of the weights that it has loaded itself."""
 
 
 class VllmEngine:
@@ -50,6 +55,9 @@ class VllmEngine:
 
     A cancelled generation, also one cancelled by a deadline, is aborted in vLLM. When vLLM dies or does not answer, the
     calls in flight fail, ``failure`` holds the reason, and the next `load_weights` restarts vLLM.
+
+    New weights take effect between two tokens. Completions in flight continue with them: vLLM computes their keys and
+    values anew. With an adapter, they end with the adapter with which they began.
     """
 
     failure: str | None = None
@@ -65,6 +73,10 @@ class VllmEngine:
             )
         self._adapter = Adapter.of(source)
         self._serving: LoRARequest | None = None
+        self._retired: list[LoRARequest] = []
+        """Adapters that completions in flight may still use."""
+        self._users: Counter[int] = Counter()
+        """Number of completions in flight by the number of their adapter."""
         self._lock = asyncio.Lock()
         if folder is not None and is_adapter(folder):
             folder = base_of(folder)
@@ -89,13 +101,13 @@ class VllmEngine:
         self._context: int = self._launch.settings.model_config.max_model_len
         self._vocabulary: int = self._launch.settings.model_config.get_vocab_size()
         self._requests = itertools.count()
-        self._in_flight = 0
         self._closed = False
         self._segment: Segment | None = None
         self._asleep = False
-        self._version = source.version
+        self._version = self._own_version = source.version
+        """Of the current weights, and of those that vLLM has loaded itself."""
         try:
-            self._llm = self._launch.start()
+            self._llm: AsyncLLM = self._launch.start()
         except BaseException:
             self._launch.close()
             raise
@@ -111,9 +123,11 @@ class VllmEngine:
             raise EngineError(f"a prompt needs ids from 0 to {self._vocabulary - 1}, and at least one")
         self._check_usable()
         request = self._request(prompt, ids)
-        version, limit = self._version, min(sampling.max_new_tokens, self._context - len(ids))
+        limit = min(sampling.max_new_tokens, self._context - len(ids))
         if limit <= 0:
-            return Completion(token_ids=TokenIds(), logprobs=Logprobs(), finish_reason="length", policy_version=version)
+            return Completion(
+                token_ids=TokenIds(), logprobs=Logprobs(), finish_reason="length", policy_version=self._version
+            )
         params = SamplingParams(
             max_tokens=limit,
             temperature=sampling.temperature,
@@ -130,28 +144,39 @@ class VllmEngine:
             or None,
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
-        self._in_flight += 1
+        await self._answer(self._prepare())
+        llm, serving, version = self._llm, self._serving, self._version
+        number = 0 if serving is None else serving.lora_int_id
+        self._users[number] += 1
         try:
-            await self._answer(self._prepare())  # counted as in flight: the weights must not change meanwhile
             final: Any = None
             name = f"{session}-{next(self._requests)}"
-            async for output in self._llm.generate(request, params, name, lora_request=self._serving):
+            async for output in llm.generate(request, params, name, lora_request=serving):
                 final = output
         except EngineDeadError as error:
-            raise self._ended() from error
+            raise self._ended(llm) from error
         except ValueError as error:
             raise EngineError(f"vLLM refused the request: {error}") from error
         finally:
-            self._in_flight -= 1
+            self._users[number] -= 1
         check_expanded(ids, final)
         made = final.outputs[0]
         if made.finish_reason not in {"stop", "length"}:
             raise EngineError(f"vLLM ended the request with {made.finish_reason!r}")
+        spans = self._spans(made) if serving is None else ()
         return Completion(
             token_ids=TokenIds(made.token_ids),
             logprobs=Logprobs(made.logprobs.logprobs),
             finish_reason=made.finish_reason,
-            policy_version=version,
+            policy_version=spans[0].version if spans else version,
+            versions=spans if len(spans) > 1 else (),
+        )
+
+    def _spans(self, made: CompletionOutput) -> tuple[VersionSpan, ...]:
+        """Return the versions of the tokens, which vLLM counts when it pauses."""
+        return tuple(
+            VersionSpan(self._own_version if one.version == UNNAMED else int(one.version), one.end - one.start)
+            for one in made.weight_versions or ()
         )
 
     def _request(self, prompt: Prompt, ids: list[int]) -> TokensPrompt:
@@ -168,12 +193,10 @@ class VllmEngine:
         """Send the source's weights through shared memory. A vLLM that died is restarted.
 
         Raises:
-            EngineError: calls are in flight, or vLLM did not load the weights in time.
+            EngineError: vLLM did not load the weights in time. The calls in flight fail, too.
         """
         if self._closed:
             raise EngineError("the engine is closed")
-        if self._in_flight:
-            raise EngineError(f"weights cannot change while {self._in_flight} generations are in flight")
         from vllm.v1.engine.exceptions import EngineDeadError
 
         try:
@@ -187,28 +210,26 @@ class VllmEngine:
     async def _load(self, source: WeightSource) -> None:
         if self.failure is not None:
             await self._restart()
-        self._version = source.version
         if self._adapter is None and source.weights() is None and source.folder == self._folder:
+            self._version = self._own_version = source.version
             return  # an evaluation: vLLM has loaded this folder itself
         try:
             async with asyncio.timeout(self._config.timeout_s):
                 await self._answer(self._update(source))
         except TimeoutError:
-            self.failure = f"vLLM did not load the weights within {self._config.timeout_s:g} s"
-            raise EngineError(self.failure) from None
+            raise self._failed(f"vLLM did not load the weights within {self._config.timeout_s:g} s") from None
         except EngineError:
             raise
         except Exception as error:
             words = self._launch.last_words()
-            self.failure = f"vLLM did not load the weights: {type(error).__name__}: {error}\n{words}"
-            raise EngineError(self.failure) from error
+            raise self._failed(f"vLLM did not load the weights: {type(error).__name__}: {error}\n{words}") from error
 
     async def _update(self, source: WeightSource) -> None:
         await self.wake()
         if self._adapter is None:
-            await self._send(partial(_tensors, source))
+            await self._send(partial(_tensors, source), source.version)
         else:
-            await self._serve(self._adapter.request(source.weights(adapter_only=True)))
+            await self._serve(self._adapter.request(source.weights(adapter_only=True)), source.version)
 
     async def sleep(self) -> None:
         """Release the GPU memory until `wake`, if ``rollout.vllm.sleep`` is set."""
@@ -232,7 +253,7 @@ class VllmEngine:
             if self._adapter is not None:
                 self._adapter.close()
 
-    async def _send(self, weights: Callable[[], Iterable[NamedTensor]]) -> None:
+    async def _send(self, weights: Callable[[], Iterable[NamedTensor]], version: int) -> None:
         from vllm.distributed.weight_transfer.base import WeightTransferInitRequest, WeightTransferUpdateRequest
 
         if self._segment is None:
@@ -243,13 +264,18 @@ class VllmEngine:
             finally:
                 segment.unlink()
             self._segment = segment
-        self._segment.write(weights())
+        await asyncio.to_thread(self._segment.write, weights())
+        # Without the option to clear its caches, which would also drop normalised images. Requests wait meanwhile.
+        await self._llm.pause_generation(mode="keep", clear_cache=False)
         await self._llm.start_weight_update()
         await self._llm.update_weights(WeightTransferUpdateRequest(update_info={}))
-        await self._llm.finish_weight_update()
-        await self._llm.reset_prefix_cache()
+        await self._llm.finish_weight_update(str(version))
+        # The prefixes of requests in flight would otherwise remain, and be used for new ones.
+        await self._llm.reset_prefix_cache(reset_running_requests=True)
         if self._images is not None:
             await self._llm.reset_encoder_cache()
+        self._version = version
+        await self._llm.resume_generation()
 
     async def _prepare(self) -> None:
         """Make the calls that a generation may need first. vLLM remembers its tasks, so only the first one asks."""
@@ -261,43 +287,60 @@ class VllmEngine:
         """Wait for a call which vLLM's client would await forever if the process died. Only generations fail then."""
         from vllm.v1.engine.exceptions import EngineDeadError
 
-        task = asyncio.ensure_future(call)
+        task, llm = asyncio.ensure_future(call), self._llm
         try:
             while not (await asyncio.wait({task}, timeout=LOOK_S))[0]:
-                if self._llm.errored:
+                if llm.errored:
                     raise EngineDeadError
             task.result()
         except EngineDeadError as error:
-            raise self._ended() from error
+            raise self._ended(llm) from error
         finally:
             task.cancel()
 
-    def _ended(self) -> EngineError:
+    def _ended(self, llm: AsyncLLM) -> EngineError:
+        if llm is not self._llm:
+            return EngineError("vLLM's process ended, and was restarted")
         if self.failure is None:
             self.failure = f"vLLM's process ended\n{self._launch.last_words()}"
         return EngineError(self.failure)
+
+    def _failed(self, reason: str) -> EngineError:
+        """Fail the calls in flight as well, which vLLM might never answer."""
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        self.failure = reason
+        self._llm.output_processor.propagate_error(EngineDeadError())
+        return EngineError(reason)
 
     async def _serve_folder(self) -> None:
         """Serve the adapter of a folder, for which no weights are sent."""
         if self._adapter is not None and self._adapter.folder is not None and self._serving is None:
             async with self._lock:
                 if self._serving is None:
-                    await self._serve(self._adapter.request(None))
+                    await self._serve(self._adapter.request(None), self._version)
 
-    async def _serve(self, request: LoRARequest) -> None:
-        """Replace the current adapter. The base stays loaded."""
-        before, self._serving = self._serving, None
-        if before is not None:
-            await self._llm.remove_lora(before.lora_int_id)
+    async def _serve(self, request: LoRARequest, version: int) -> None:
+        """Use another adapter from now on, and remove those that no completion in flight uses.
+
+        The base stays loaded. vLLM keys its caches by the name of an adapter, which is new.
+        """
+        assert self._adapter is not None
         if not await self._llm.add_lora(request):
             raise EngineError("vLLM did not load the adapter")
-        self._serving = request
-        await self._llm.reset_prefix_cache()
+        if self._serving is not None:
+            self._retired.append(self._serving)
+        self._serving, self._version = request, version
+        for one in [one for one in self._retired if not self._users[one.lora_int_id]]:
+            self._retired.remove(one)
+            await self._llm.remove_lora(one.lora_int_id)
+            self._adapter.forget(one)
 
     async def _restart(self) -> None:
         self._end()
         self._llm = self._launch.start()
         self.failure, self._segment, self._asleep, self._serving = None, None, False, None
+        self._retired.clear()
 
     def _end(self) -> None:
         # A vLLM that failed may never answer, so it gets one second.

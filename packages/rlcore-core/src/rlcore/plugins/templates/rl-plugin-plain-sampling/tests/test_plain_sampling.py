@@ -10,7 +10,7 @@ import pytest
 import torch
 from rl_plugin_plain_sampling.engine import PlainSampling
 from rlcore import Completion, NamedTensor, Prompt, Sampling, TokenIds
-from rlcore.testing import check_plugin
+from rlcore.testing import check_engine, check_plugin
 from rlcore_models.builtin.config import TinyQwen2Config
 from rlcore_models.builtin.tiny_qwen2 import build
 from rlcore_models.streaming import named_tensors
@@ -67,6 +67,19 @@ def test_log_probabilities_are_those_of_the_loaded_weights(folder: Path, tempera
             parameter.mul_(1.5)
         assert asyncio.run(engine.load_weights(Source(folder, model, version))) == version
     assert sampled(engine).policy_version == 2
+
+
+def test_engine_conforms_while_the_weights_change(folder: Path) -> None:
+    source = Source(folder, AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, trust_remote_code=False))
+
+    def train() -> None:
+        source.version += 1
+        with torch.no_grad():
+            for parameter in source.model.parameters():
+                parameter.mul_(1.1)
+
+    engine = PlainSampling(None, source, EngineContext(device="cpu"))
+    check_engine(engine, source, Prompt(token_ids=PROMPT), train)
 
 
 def test_generation_ends_at_a_stop_token_and_at_the_context(folder: Path) -> None:

@@ -27,7 +27,7 @@ class PlainSampling:
         self.context = context.max_context_tokens or int(self.model.config.max_position_embeddings)
         # The event loop, which also runs the tools, must not wait for the model. One thread keeps the calls apart.
         self.thread = ThreadPoolExecutor(1)
-        self.version = self._load(source)
+        self._load(source)
 
     async def generate(self, prompt: Prompt, sampling: Sampling, *, session: str) -> Completion:
         """Continue a prompt. Calls of one session extend each other; this engine computes each from the beginning."""
@@ -40,8 +40,7 @@ class PlainSampling:
 
     async def load_weights(self, source: WeightSource) -> int:
         """Copy the weights of the policy. Before its first step, a run verifies that every tensor has arrived."""
-        self.version = await asyncio.get_running_loop().run_in_executor(self.thread, self._load, source)
-        return self.version
+        return await asyncio.get_running_loop().run_in_executor(self.thread, self._load, source)
 
     async def close(self) -> None:
         """End the thread after the call that it computes."""
@@ -54,7 +53,8 @@ class PlainSampling:
         own = self.model.state_dict()
         for weight in source.weights() or ():  # one at a time, because they may be gathered from several devices
             own[weight.name].copy_(weight.tensor)
-        return source.version
+        self.version = source.version  # between two completions, each of which has the weights with which it began
+        return self.version
 
     @torch.no_grad()
     def _sample(self, prompt: Prompt, sampling: Sampling) -> Completion:
