@@ -5,9 +5,12 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from commands_here import rlcore as rlcore
+from ray_cluster import RayCluster
 
 
 @pytest.fixture(scope="session")
@@ -71,3 +74,14 @@ def shortened_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def warmed_up(shortened_run: Path) -> Path:
     """The policy of that run after its warm-up, read-only."""
     return shortened_run / "checkpoints" / "000000" / "model"
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[RayCluster]:
+    """A Ray cluster of two nodes with a core each."""
+    cluster = RayCluster()
+    try:
+        cluster.start(f"--address={cluster.address}")
+        yield cluster
+    finally:
+        cluster.close()

@@ -7,118 +7,18 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import signal
-import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from preloaded import rlcore_command
+from ray_cluster import RayCluster, until
 
-MARK = "RLCORE_TEST_CLUSTER"
-"""An environment variable by which the processes of a cluster are found."""
 SMALL = ("-p", "gsm8k-tools", "trainer.tasks_per_step=4", "warmup.steps=10", "evaluation.every=0")
-
-
-class RayCluster:
-    """A cluster whose nodes have one core each."""
-
-    def __init__(self) -> None:
-        with socket.socket() as free, socket.socket() as other:
-            free.bind(("127.0.0.1", 0))
-            other.bind(("127.0.0.1", 0))
-            self.port, self._client_port = free.getsockname()[1], other.getsockname()[1]
-        self.address = f"127.0.0.1:{self.port}"
-        self.variables = {
-            "RAY_AUTH_TOKEN": secrets.token_hex(16),
-            "RAY_AUTH_MODE": "token",
-            "RAY_USAGE_STATS_ENABLED": "0",
-            "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
-        }
-        self.mark = secrets.token_hex(8)
-        self._nodes: list[subprocess.Popen[str]] = []
-        self.start(
-            "--head",
-            "--include-dashboard=false",
-            f"--port={self.port}",
-            f"--ray-client-server-port={self._client_port}",
-        )
-
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        """Start a node, also a second time: Ray gives it 30 s, which a busy machine may exceed."""
-        before, options = self.nodes(), ("--num-cpus=1", "--object-store-memory=200000000", "--disable-usage-stats")
-        for _ in range(2):
-            node = subprocess.Popen(
-                [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", *options, *words],
-                env={**os.environ, **self.variables, MARK: self.mark},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                start_new_session=True,
-            )
-            self._nodes.append(node)
-            while node.poll() is None:
-                if self.nodes() > before:
-                    return node
-        assert node.stdout is not None
-        raise AssertionError(node.stdout.read())
-
-    def nodes(self) -> int:
-        """The number of nodes that the cluster knows as alive."""
-        code = (
-            f"import ray; ray.init(address={self.address!r}, log_to_driver=False, configure_logging=False)\n"
-            "print(sum(node['Alive'] for node in ray.nodes()))"
-        )
-        if not self._nodes:
-            return 0
-        asked = subprocess.run(
-            [sys.executable, "-c", code], env={**os.environ, **self.variables}, capture_output=True, text=True
-        )
-        return int(asked.stdout) if asked.returncode == 0 else 0
-
-    def processes(self, name: str) -> list[int]:
-        """The processes of this cluster whose command line begins with a name."""
-        found = []
-        for folder in Path("/proc").iterdir():
-            try:
-                if (folder / "cmdline").read_bytes().startswith(name.encode()) and (
-                    f"{MARK}={self.mark}".encode() in (folder / "environ").read_bytes()
-                ):
-                    found.append(int(folder.name))
-            except (OSError, ValueError):
-                continue
-        return sorted(found)
-
-    def close(self) -> None:
-        for node in self._nodes:
-            node.terminate()
-        for node in self._nodes:
-            node.communicate(timeout=60)
-
-
-def until(reached: Callable[[], bool], timeout_s: float) -> bool:
-    deadline = time.monotonic() + timeout_s
-    while not reached():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.1)
-    return True
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[RayCluster]:
-    cluster = RayCluster()
-    try:
-        cluster.start(f"--address={cluster.address}")
-        yield cluster
-    finally:
-        cluster.close()
 
 
 class Run:
@@ -163,7 +63,7 @@ def test_run_has_the_numbers_of_a_local_one_although_workers_are_lost(cluster: R
     run = Run(cluster, tmp_path, "trainer.steps=8")
     run.wait_for("step     1  ")
     assert f"2 workers of the Ray cluster {cluster.address}: " in run.printed
-    first, second = cluster.processes("ray::SamplerWorker")
+    first, second = cluster.workers()
     os.kill(first, signal.SIGKILL)
     run.wait_for("is lost and will be replaced")
     os.kill(second, signal.SIGSTOP)
@@ -171,9 +71,9 @@ def test_run_has_the_numbers_of_a_local_one_although_workers_are_lost(cluster: R
     with suppress(ProcessLookupError):
         os.kill(second, signal.SIGKILL)  # Ray does not end a stopped process
     assert run.printed.count("is lost and will be replaced") == 2
-    assert "no heartbeat for 10 s" in run.printed
+    assert "no answer within 10 s" in run.printed
     assert metrics(tmp_path / "runs/here") == metrics(tmp_path / "runs/there")
-    assert until(lambda: not cluster.processes("ray::SamplerWorker"), 30), "workers outlive the run"
+    assert until(lambda: not cluster.workers(), 30), "workers outlive the run"
 
 
 @pytest.mark.long

@@ -145,7 +145,12 @@ class Engine(Protocol):
         ...
 
     async def load_weights(self, source: WeightSource) -> int:
-        """Load the current weights of the policy; returns the policy version of later completions."""
+        """Load the current weights of the policy; returns the policy version of later completions.
+
+        Completions may be in flight if the engine samples during updates. They continue, and those of several versions
+        have `Completion.versions`; prompts that begin later use nothing that earlier weights computed. The values of
+        the source may change after the return. An engine that cannot do this raises `EngineError`.
+        """
         ...
 
     async def close(self) -> None:
@@ -172,9 +177,8 @@ class ChatEngine(Protocol):
         """The assistant's next message; unreadable calls have ``error`` set.
 
         ``images`` has the bytes of the images that the messages refer to, by content hash, as the environment gave
-        them. It is omitted if there are none. The call can be cancelled.
-
-        Raises `ContextFullError` when the messages leave no room for an answer.
+        them. It is omitted if there are none. The call can be cancelled. Raises `ContextFullError` when the messages
+        leave no room for an answer.
         """
         ...
 
@@ -221,10 +225,8 @@ class WeightSource(Protocol):
         """Yield all tensors of the policy one at a time; None if they are those in `folder`.
 
         The names are those of the model's parameters and saved buffers. Tied tensors appear once. In the process of the
-        trainer, a tensor may be the live one, whose values change with the next update.
-
-        Args:
-            adapter_only: only the tensors of `adapter`, under their names in peft's file
+        trainer, a tensor may be the live one, whose values change with the next update. With ``adapter_only``, only the
+        tensors of `adapter`, under their names in peft's file.
         """
         ...
 
@@ -346,8 +348,7 @@ class Sandbox(Protocol):
     async def open(self, images: Sequence[bytes]) -> SandboxSession:
         """Start a session in which the images are bound to ``image_clue_0``, ``image_clue_1``, … as PIL images.
 
-        Raises:
-            SandboxFailure: the session cannot be started, or an image cannot be read.
+        Raises `SandboxFailure` if the session cannot be started, or an image cannot be read.
         """
         ...
 
@@ -366,8 +367,7 @@ class SandboxSession(Protocol):
         A session whose process ended is restarted with the initial images, and the result has ``reset`` set. If the
         call is cancelled, the code is killed, and its output never appears in a later result.
 
-        Raises:
-            SandboxFailure: the sandbox failed, not the code.
+        Raises `SandboxFailure` if the sandbox failed, not the code.
         """
         ...
 

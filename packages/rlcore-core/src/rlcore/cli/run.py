@@ -12,6 +12,7 @@ import click
 
 from rlcore.cli.layering import Request, layer_options, prepared
 from rlcore.cli.output import json_option
+from rlcore.cli.retries import is_retried, retried
 from rlcore.cli.training import is_finished, print_result, trained
 from rlcore.config.adapters import config_adapter_of, flags_of
 from rlcore.config.layers import COMMAND_LINE
@@ -63,6 +64,13 @@ def _check_flags(overrides: tuple[str, ...], known: list[str]) -> None:
 @click.option("--dry-run", is_flag=True, help="Check everything and print the verdict; train nothing.")
 @click.option("-v", "--verbose", is_flag=True, help="With --dry-run, also print every value and its origin.")
 @click.option("--resume", metavar="DIR", help="Resume a run: its directory, or a folder in its checkpoints/.")
+@click.option(
+    "--retries",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="Resume from the last checkpoint if an engine or a process fails, at most N times.",
+)
 @json_option("Print the result as JSON; all other output goes to stderr.")
 @_refused_once()
 @exits_reported()
@@ -74,6 +82,7 @@ def run(
     dry_run: bool,
     verbose: bool,
     resume: str | None,
+    retries: int,
     as_json: bool,
 ) -> int:
     """Train a policy with the configuration of a recipe.
@@ -86,6 +95,8 @@ def run(
     _check_flags(overrides, [name for one in context.command.params for name in one.opts])
     if resume is not None and (plugin is not None or recipe is not None):
         raise UserError("--resume uses the recipe of the resumed run", fix="remove -p and -r")
+    if retries and not dry_run and not is_retried():
+        return exits_with(retried(sys.argv[1:], ["--json"] if as_json else [], retries))
     request = Request(
         plugin=plugin,
         recipe=recipe,

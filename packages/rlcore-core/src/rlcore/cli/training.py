@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -21,6 +22,7 @@ from rlcore.cli.escaped import logged_in
 from rlcore.cli.interrupts import ignore_repeats
 from rlcore.cli.layering import Layered, Prepared, Request
 from rlcore.cli.output import print_json
+from rlcore.cli.retries import tell_directory
 from rlcore.config.layers import PYTHON
 from rlcore.console.invocation import as_typed
 from rlcore.console.terminal import leave_closed_terminal, say, traceback_lines
@@ -72,6 +74,7 @@ def trained(
             job.note(line)
         if job.directory is not None:
             job.say(f"run       {job.directory.path}")
+            tell_directory(job.directory.path)
         if start.folder is not None:
             last = job.resume_from
             job.say(f"resumed   {f'from step {int(last.name)}' if last else 'from the start: there is no checkpoint'}")
@@ -90,19 +93,27 @@ def _begin(start: Prepared, processes: Processes, output: Output) -> tuple[RunSe
     trial, asked, checkpoint = start.trial, start.layered.asked, start.trial.resume_from
     resolved, opened = trial.resolved, start.directory
 
-    def open_directory() -> tuple[Path | None, list[str]]:
+    def open_directory() -> tuple[Path | None, list[str], Path]:
         nonlocal opened
         if opened is None:
             opened = RunDirectory.create(resolved, asked)
-            return None, []
-        return checkpoint, list(resumed_lines(opened.resume(resolved, asked, checkpoint)))
+            return None, [], opened.path.absolute()
+        changes = list(resumed_lines(opened.resume(resolved, asked, checkpoint)))
+        return checkpoint, changes, opened.path.absolute()
 
     try:
-        first, told = processes.from_main(open_directory)
+        first, told, path = processes.from_main(open_directory)
     except ProcessError:
         if start.directory is None and opened is not None:
             opened.remove()
         raise
+    if not path.is_dir():
+        raise UserError(
+            "the machines of a run need a shared disk with the folder of runs",
+            found=f"{socket.gethostname()} has no {path}",
+            where="runs",
+            fix="start it in a folder on a shared disk, or set runs to one",
+        )
     job = RunSession(
         trial.plan.resuming(first),
         trial.registry,

@@ -45,6 +45,7 @@ class Cluster:
         self._owned = not ray.is_initialized()
         if self._owned:
             self._connect(config)
+            _print_messages(ray, shown=False)  # Ray would print those of lost workers among the lines of the run
         try:
             self.gpus = self._gpus() if config.gpus is None else config.gpus
             self._require_places(config)
@@ -63,11 +64,17 @@ class Cluster:
             self._owned = False
             with _signals_kept():
                 self.ray.shutdown()
+            _print_messages(self.ray, shown=True)
 
     def free(self) -> str:
         """Return the free cores and GPUs of the whole cluster."""
         free = self.ray.available_resources()
         return f"free are CPU {free.get('CPU', 0):g} and GPU {free.get('GPU', 0):g}"
+
+    def kill(self, actor: Any) -> None:
+        """End an actor at once. One that has ended, or a cluster that is gone, changes nothing."""
+        with suppress(Exception):
+            self.ray.kill(actor)
 
     def _connect(self, config: RaySamplerConfig) -> None:
         # A cluster on this machine may have more workers than cores: processes share them as usual.
@@ -113,6 +120,11 @@ class Cluster:
                 where="sampler.workers",
                 fix=f"set sampler.workers={places}" if places else "set a lower sampler.cpus or sampler.gpus",
             )
+
+
+def _print_messages(ray: Any, *, shown: bool) -> None:
+    """Choose whether Ray prints messages of the cluster to stdout. Ray has no public setting for those of its nodes."""
+    ray._private.worker._worker_logs_enabled = shown
 
 
 def _has_token() -> bool:

@@ -1,4 +1,4 @@
-"""The workers of a run in a Ray cluster: their start, their heartbeats, and their replacement.
+"""The workers of a run in a Ray cluster: their heartbeats, their replacement, their weights, and their groups.
 
 Ray notices a process that ended. It notices neither a process that is stopped, nor within a minute a machine that is
 cut off, so each worker must answer a heartbeat in time.
@@ -6,24 +6,22 @@ cut off, so each worker must answer a heartbeat in time.
 
 from __future__ import annotations
 
-import os
+import asyncio
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlcore.console.wording import counted
-from rlcore.errors import EngineError, RlcoreError, UserError
-from rlcore.event_loop import wait_until_done
-from rlcore.runs.surroundings import changed_versions, surroundings
+from rlcore.errors import EngineError, UserError
+from rlcore.types import Group, RolloutKey, Task
 
+from rlcore_rollout.sampler.ray.calls import Answer, WorkerLost, answer_to, result
 from rlcore_rollout.sampler.ray.cluster import Cluster
-from rlcore_rollout.sampler.ray.files import listing, parts
-from rlcore_rollout.sampler.ray.worker import SamplerWorker
+from rlcore_rollout.sampler.ray.starts import NoPlace, WorkerStart
 
 if TYPE_CHECKING:
     from rlcore.runs.progress import Report
@@ -33,23 +31,15 @@ if TYPE_CHECKING:
     from rlcore_rollout.sampler.ray.weights import PackedWeights
 
 HEARTBEAT_S, SILENCE_S = 2.0, 10.0
-"""Time between heartbeats, and the time without an answer after which a worker is replaced."""
-LOOK_S = 0.5
-"""Longest time without a look at heartbeats."""
+"""Time until a worker answers a heartbeat, and the time without an answer after which it is replaced."""
 STARTS = 3
 """Starts in succession that may fail in place of a lost worker."""
+ATTEMPTS = 3
+"""Workers on which a group may fail."""
+MOST_CALLS = 900
+"""Groups of a worker at a time. An actor of Ray makes at most 1,000 calls at a time, and must answer heartbeats."""
 CLOSE_S = 15.0
 """Time for a worker to close its engine and environments."""
-FETCH_S = 60.0
-"""Time to fetch a result that is ready on another machine."""
-
-
-class WorkerLost(EngineError):
-    """A worker that ended, or does not answer."""
-
-
-class NoPlace(WorkerLost):
-    """A worker for which no machine has had free resources."""
 
 
 @dataclass(eq=False)
@@ -60,18 +50,17 @@ class Worker:
         number: its number, which its replacement has, too
         actor: the Ray actor
         host: the machine
-        version: the version of its weights
-        lost: why it is lost; empty while it is not
+        gone: is done when it is lost, with the reason
+        groups: groups that it samples
+        trajectories: their trajectories
     """
 
     number: int
     actor: Any
     host: str
-    version: int
-    lost: str = ""
-    beat: Any = None
-    """The heartbeat that it has to answer."""
-    beat_at: float = 0.0
+    gone: asyncio.Future[str]
+    groups: int = 0
+    trajectories: int = 0
 
     @property
     def named(self) -> str:
@@ -79,90 +68,252 @@ class Worker:
         return f"worker {self.number} on {self.host}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Waiting:
+    """A group that waits for a worker."""
+
+    task: Task
+    key: RolloutKey
+    place: int
+    given: asyncio.Future[tuple[Worker, Answer]]
+
+
 class WorkerPool:
     """Starts workers, and replaces those that are lost by new ones with the newest weights.
 
+    All methods except the constructor run on one event loop.
+
     Args:
+        cluster: the cluster
         config: the options of the sampler
         plan: the plan of the run
+        concurrency: trajectories of a worker at a time
         folder: the model folder; None if the engine has its own model
-        packed: packs the first weights, given a function that stores an array
+        packed: the first weights
         report: shows messages
-
-    Raises:
-        UserError: there is no such cluster, or a worker cannot be started.
     """
 
     def __init__(
         self,
+        cluster: Cluster,
         config: RaySamplerConfig,
         plan: RunPlan,
+        *,
+        concurrency: int,
         folder: Path | None,
-        packed: Callable[[Callable[[Any], Any]], PackedWeights],
+        packed: PackedWeights,
         report: Report,
     ) -> None:
-        self._config, self._plan, self._folder, self._report = config, plan, folder, report
-        self._cluster = Cluster(config)
-        self.ray = self._cluster.ray
-        self.workers: list[Worker] = []
+        self._cluster, self._config, self._report, self._concurrency = cluster, config, report, concurrency
         self.read = set[bool]()
         """With which ``adapter_only`` the engines read weights."""
-        self._here, self._files = surroundings([]), listing(folder) if folder is not None else {}
-        self._starting: dict[int, Future[Worker]] = {}
-        self._actors: set[Any] = set()
-        self._failed: Counter[int] = Counter()
-        self._reason = ""
-        self._said: set[str] = set()
-        self._closed = False
-        self._threads = ThreadPoolExecutor(config.workers, thread_name_prefix="rlcore-ray")
-        try:
-            self._packed = packed(self.ray.put)
-            for number in range(config.workers):
-                self._launch(number)
-            self.workers = [self._first(number) for number in range(config.workers)]
-            self._failed.clear()
-        except BaseException:
-            self.close()
-            raise
-        hosts = Counter(worker.host for worker in self.workers)
-        places = ", ".join(f"{host} ({count})" for host, count in sorted(hosts.items()))
-        report.say(f"sampler   {counted(config.workers, 'worker')} of {self._cluster.named}: {places}")
-
-    def load(self, packed: PackedWeights) -> None:
-        """Load weights in all workers, with no call in flight."""
         self._packed = packed
-        self._load(self.workers)
-        self.attend()
-        self.require_workers()
+        self._start = WorkerStart(cluster, config, plan, folder, lambda: self._packed, self._say)
+        self._workers: list[Worker] = []
+        self._waiting = deque[_Waiting]()
+        self._starting, self._attending = dict[int, asyncio.Task[None]](), dict[int, asyncio.Task[None]]()
+        self._said: set[str] = set()
+        self._reason = ""
 
-    def ask(self, call: Callable[[Any], Any]) -> list[Any]:
+    async def open(self) -> None:
+        """Start the workers.
+
+        Raises:
+            UserError, EngineError: one of them cannot be started.
+        """
+        starting = [asyncio.create_task(self._first(number)) for number in range(self._config.workers)]
+        try:
+            await asyncio.gather(*starting)
+        finally:
+            await _cancelled(starting)
+        hosts = Counter(worker.host for worker in self._workers)
+        places = ", ".join(f"{host} ({count})" for host, count in sorted(hosts.items()))
+        self._report.say(f"sampler   {counted(len(self._workers), 'worker')} of {self._cluster.named}: {places}")
+
+    async def sample(self, task: Task, key: RolloutKey, place: int) -> Group:
+        """Return the scored group of a task. If its worker is lost, another one samples it before all other groups.
+
+        Raises:
+            EngineError: several workers were lost with it, or none can be started.
+            UserError: an endpoint or a reward can answer no further call.
+        """
+        lost = ""
+        for attempt in range(ATTEMPTS):
+            worker, answer = await self._given(task, key, place, first=attempt > 0)
+            try:
+                group: Group = await result(answer, gone=worker.gone)
+            except EngineError as error:
+                lost = str(error)
+                self._lose(worker, lost)
+            else:
+                return group
+        raise EngineError(f"{ATTEMPTS} workers were lost with the same group: {lost}")
+
+    async def load(self, packed: PackedWeights) -> None:
+        """Load weights in all workers, which may sample meanwhile.
+
+        Raises:
+            EngineError: no worker has them, and none can be started.
+        """
+        self._packed = packed
+        for read in await self._asked(lambda actor: actor.load.remote(packed)):
+            self.read.update(read)
+        await self._require_workers()
+
+    async def ask(self, call: Callable[[Any], Any]) -> list[Any]:
         """Return the answers of all workers to a call of their actors, without those that are lost: at least one."""
         answers = list[Any]()
         while not answers:
-            self.attend()
-            self.require_workers()
-            answers = list(self._asked(self.workers, call).values())
+            await self._require_workers()
+            answers = await self._asked(call)
         return answers
 
-    def attend(self) -> None:
-        """Exchange heartbeats, replace workers that are silent, and take in those that were started."""
-        now = time.monotonic()
-        beats = [worker.beat for worker in self.workers if worker.beat is not None]
-        answered = set(self.ray.wait(beats, num_returns=len(beats), timeout=0)[0]) if beats else set()
-        for worker in list(self.workers):
-            if worker.beat in answered:
-                try:
-                    self._say(self.get(worker.beat))
-                except EngineError as error:
-                    self.lose(worker, str(error))
-                    continue
-                worker.beat = None
-            elif worker.beat is not None and now - worker.beat_at > SILENCE_S:
-                self.lose(worker, f"no heartbeat for {SILENCE_S:g} s")
+    async def close(self) -> None:
+        """Close and end all workers."""
+        await _cancelled([*self._starting.values(), *self._attending.values()])
+        workers, self._workers = self._workers, []
+        closing = [answer_to(worker.actor.close.remote()) for worker in workers]
+        if closing:
+            await asyncio.wait(closing, timeout=CLOSE_S)
+        for worker in workers:
+            self._cluster.kill(worker.actor)
+
+    # Groups
+
+    async def _given(self, task: Task, key: RolloutKey, place: int, *, first: bool) -> tuple[Worker, Answer]:
+        """Wait until a worker has room for a group, and return it with its call."""
+        waiting = _Waiting(task=task, key=key, place=place, given=asyncio.get_running_loop().create_future())
+        (self._waiting.appendleft if first else self._waiting.append)(waiting)
+        self._assign()
+        return await waiting.given
+
+    def _assign(self) -> None:
+        """Give waiting groups to the workers with the fewest trajectories, in order."""
+        while self._waiting and self._workers:
+            waiting, worker = self._waiting[0], min(self._workers, key=lambda one: one.trajectories)
+            size = waiting.key.group_size
+            # One group more than the limit, so that a worker has work while a result travels.
+            if worker.trajectories >= self._concurrency + size or worker.groups >= MOST_CALLS:
+                return
+            self._waiting.popleft()
+            if waiting.given.done():  # the caller no longer waits
                 continue
-            if worker.beat is None and now - worker.beat_at > HEARTBEAT_S:
-                worker.beat, worker.beat_at = worker.actor.heartbeat.remote(), now
-        self._take_in()
+            try:
+                answer = answer_to(worker.actor.sample.remote(waiting.task, waiting.key, waiting.place))
+            except Exception as error:  # this may be the callback of another group
+                waiting.given.set_exception(error)
+                continue
+            worker.groups += 1
+            worker.trajectories += size
+            answer.add_done_callback(partial(self._leave, worker, size))
+            waiting.given.set_result((worker, answer))
+        if not self._workers and not self._starting:
+            self._refuse()
+
+    def _leave(self, worker: Worker, size: int, _: Answer) -> None:
+        worker.groups -= 1
+        worker.trajectories -= size
+        self._assign()
+
+    def _refuse(self) -> None:
+        """Fail all groups that wait, because there is no worker."""
+        while self._waiting:
+            if not (given := self._waiting.popleft().given).done():
+                given.set_exception(self._no_worker())
+
+    # Workers
+
+    async def _first(self, number: int) -> None:
+        """Start a worker, whose start may fail because of its machine."""
+        for attempt in range(1, STARTS + 1):
+            try:
+                await self._take_in(number)
+            except WorkerLost as error:
+                if isinstance(error, NoPlace) or attempt == STARTS:
+                    raise EngineError(f"worker {number} of {self._cluster.named} cannot be started: {error}") from None
+            else:
+                return
+
+    async def _take_in(self, number: int) -> Worker:
+        """Start a worker and attend to it."""
+        actor, host, read = await self._start.start(number)
+        worker = Worker(number, actor, host, asyncio.get_running_loop().create_future())
+        self.read.update(read)
+        self._workers.append(worker)
+        self._workers.sort(key=lambda one: one.number)
+        self._attending[number] = asyncio.create_task(self._attend(worker))
+        self._assign()
+        return worker
+
+    async def _attend(self, worker: Worker) -> None:
+        """Exchange heartbeats with a worker until it is lost. A call is always in flight, and fails when it ends."""
+        while not worker.gone.done():
+            asked = time.monotonic()
+            try:
+                beat = answer_to(worker.actor.heartbeat.remote(HEARTBEAT_S))
+                self._say(await result(beat, gone=worker.gone, timeout_s=SILENCE_S))
+            except EngineError as error:
+                if time.monotonic() - asked < SILENCE_S + HEARTBEAT_S:  # else this process was stopped itself
+                    self._lose(worker, str(error))
+
+    def _lose(self, worker: Worker, reason: str) -> None:
+        """End a worker, and start another one in its place. A second call does nothing."""
+        if worker.gone.done():
+            return
+        worker.gone.set_result(reason)
+        self._workers.remove(worker)
+        self._cluster.kill(worker.actor)
+        self._starting[worker.number] = asyncio.get_running_loop().create_task(self._replace(worker.number))
+        self._report.say(f"sampler   {worker.named} is lost and will be replaced: {reason}")
+
+    async def _replace(self, number: int) -> None:
+        """Start a worker in place of a lost one."""
+        failed = 0
+        while failed < STARTS:
+            try:
+                worker = await self._take_in(number)
+            except NoPlace as error:  # a machine may come back
+                self._reason = str(error)
+                if not self._workers:
+                    self._refuse()
+            except (EngineError, UserError) as error:
+                self._reason = str(error)
+                failed += 1
+            else:
+                del self._starting[number]
+                self._report.say(f"sampler   {worker.named} has been started")
+                return
+        del self._starting[number]
+        self._assign()
+        self._report.say(f"sampler   worker {number} cannot be replaced: {self._reason}")
+
+    async def _require_workers(self) -> None:
+        """Wait until there is a worker.
+
+        Raises:
+            EngineError: there is none within the time of a start.
+        """
+        deadline = time.monotonic() + self._config.start_timeout_s
+        while not self._workers:
+            left = deadline - time.monotonic()
+            if not self._starting or left <= 0:
+                raise self._no_worker()
+            await asyncio.wait(self._starting.values(), timeout=left, return_when=asyncio.FIRST_COMPLETED)
+
+    def _no_worker(self) -> EngineError:
+        return EngineError(f"no worker of {self._cluster.named} can be started: {self._reason}")
+
+    async def _asked(self, call: Callable[[Any], Any]) -> list[Any]:
+        """Return the answers of workers, without those that are lost."""
+
+        async def asked(worker: Worker) -> list[Any]:
+            try:
+                return [await result(answer_to(call(worker.actor)), gone=worker.gone)]
+            except EngineError as error:
+                self._lose(worker, str(error))
+                return []
+
+        return [one for answers in await asyncio.gather(*map(asked, self._workers)) for one in answers]
 
     def _say(self, lines: Sequence[str]) -> None:
         """Print lines of a worker, once: all of them say the same about the run."""
@@ -171,207 +322,12 @@ class WorkerPool:
                 self._said.add(line)
                 self._report.say(line)
 
-    def wait(self, references: Sequence[Any]) -> list[Any]:
-        """Return those that are ready, after a while also if none is."""
-        if not references:
-            time.sleep(LOOK_S)
-            return []
-        self.ray.wait(references, num_returns=1, timeout=LOOK_S)
-        ready, _ = self.ray.wait(references, num_returns=len(references), timeout=0)
-        return list(ready)
 
-    def get(self, reference: Any, *, timeout_s: float = FETCH_S) -> Any:
-        """Return the result of a call.
-
-        Raises:
-            WorkerLost: the worker or its machine is gone, or does not answer in time.
-            EngineError: the call failed.
-            UserError: the call raised it.
-        """
-        from ray.exceptions import GetTimeoutError, RayError, RayTaskError
-
-        try:
-            return self.ray.get(reference, timeout=timeout_s)
-        except RayTaskError as error:
-            cause = getattr(error.cause, "client_exc", error.cause)  # of an argument that cannot be unpickled
-            if isinstance(cause, RlcoreError):
-                raise cause from None
-            raise EngineError(f"{type(cause).__name__}: {cause}") from error
-        except GetTimeoutError:
-            raise WorkerLost(f"no answer within {timeout_s:g} s") from None
-        except RayError as error:
-            raise WorkerLost(str(error).strip().split("\n")[0]) from None
-
-    def lose(self, worker: Worker, reason: str) -> None:
-        """End a worker, and start another one in its place. A second call does nothing."""
-        if worker.lost:
-            return
-        worker.lost = reason
-        self.workers.remove(worker)
-        self._report.say(f"sampler   {worker.named} is lost and will be replaced: {reason}")
-        self._kill(worker.actor)
-        self._launch(worker.number)
-
-    def close(self) -> None:
-        """Close and end all workers, and disconnect. A second call does nothing."""
-        if self._closed:
-            return
-        self._closed = True
-        closing = [worker.actor.close.remote() for worker in self.workers]
-        if closing:
-            self.ray.wait(closing, num_returns=len(closing), timeout=CLOSE_S)
-        for actor in list(self._actors):
-            self._kill(actor)
-        self._threads.shutdown(cancel_futures=True)
-        self._cluster.close()
-
-    # Starting
-
-    def _first(self, number: int) -> Worker:
-        """Wait for a worker, whose start may fail because of its machine."""
-        while True:
-            wait_until_done(self._starting[number])
-            try:
-                return self._starting.pop(number).result()
-            except WorkerLost as error:
-                self._failed[number] += 1
-                if isinstance(error, NoPlace) or self._failed[number] == STARTS:
-                    raise EngineError(f"worker {number} of {self._cluster.named} cannot be started: {error}") from None
-                self._launch(number)
-
-    def _launch(self, number: int) -> None:
-        if not self._closed:
-            self._starting[number] = self._threads.submit(self._start, number)
-
-    def _start(self, number: int) -> Worker:
-        """Start a worker with the weights of now, in a thread."""
-        actor = self._new_actor()
-        deadline = time.monotonic() + self._config.start_timeout_s
-        try:
-            about = self._placed(actor, deadline)
-            host = str(about["host"])
-            try:
-                self._check_versions(about, host)
-                has = self._folder is None or self._answer(actor.has_folder.remote(self._folder, self._files), deadline)
-                if not has:
-                    assert self._folder is not None
-                    for name, part in parts(self._folder):
-                        self._answer(actor.write.remote(name, part), deadline)
-                packed = self._packed
-                started = actor.start.remote(self._plan, self._folder, packed, self._config.workers)
-                self.read.update(self._answer(started, deadline))
-                self._say(self._answer(actor.heartbeat.remote(), deadline))
-            except UserError as error:
-                error.where = f"{error.where}, on {host}" if error.where else f"worker {number} on {host}"
-                raise
-            return Worker(number, actor, host, packed.version)
-        except BaseException:
-            self._kill(actor)
-            raise
-
-    def _new_actor(self) -> Any:
-        options = {"num_cpus": self._config.cpus, "num_gpus": self._cluster.gpus, "scheduling_strategy": "SPREAD"}
-        actor = self.ray.remote(SamplerWorker).options(max_restarts=0, **options).remote(os.getcwd())
-        self._actors.add(actor)
-        return actor
-
-    def _placed(self, actor: Any, deadline: float) -> Mapping[str, Any]:
-        """Return what a worker says about its machine, once it has a place."""
-        try:
-            found: Mapping[str, Any] = self._answer(actor.about.remote(), deadline)
-        except WorkerLost as error:
-            if time.monotonic() < deadline:
-                raise
-            wanted = f"CPU {self._config.cpus:g} and GPU {self._cluster.gpus:g}"
-            raise NoPlace(f"no machine has {wanted} free for it: {self._cluster.free()}") from error
-        return found
-
-    def _answer(self, reference: Any, deadline: float) -> Any:
-        return self.get(reference, timeout_s=max(1.0, deadline - time.monotonic()))
-
-    def _check_versions(self, about: Mapping[str, Any], host: str) -> None:
-        """Compare the versions of a machine with those here.
-
-        Raises:
-            UserError: those of Python, rlcore or a plugin differ. Others are reported.
-        """
-        then = {name: self._here[name] for name in ("python", "versions", "plugins")}
-        changes = changed_versions(then, about)
-        ours = ("Python ", "rlcore", *(f"{name} " for name in {*self._here["plugins"], *about["plugins"]}))
-        if fatal := [change for change in changes if change.startswith(ours)]:
-            raise UserError(
-                "the machines of a run need the same versions of Python, rlcore and its plugins",
-                found=f"{'; '.join(fatal)} (here → there)",
-                where=host,
-                fix="install the same versions there, in the environment of its ray start",
-            )
-        if changes:
-            self._say([f"note      other versions on {host} may change results: {'; '.join(changes)}"])
-
-    def _take_in(self) -> None:
-        """Take in the workers that have been started in place of others, after they have the newest weights."""
-        for number in [number for number, future in self._starting.items() if future.done()]:
-            if (future := self._starting.pop(number, None)) is None:
-                continue  # loading the weights of another one has taken it in
-            try:
-                worker = future.result()
-            except NoPlace as error:  # a machine may come back
-                self._reason = str(error)
-                self._launch(number)
-                continue
-            except RlcoreError as error:
-                self._reason = str(error)
-                self._failed[number] += 1
-                if self._failed[number] < STARTS:
-                    self._launch(number)
-                else:
-                    self._report.say(f"sampler   worker {number} cannot be replaced: {error}")
-                continue
-            self._failed[number] = 0
-            self.workers.append(worker)
-            self.workers.sort(key=lambda one: one.number)
-            if worker.version != self._packed.version:
-                self._load([worker])
-            if not worker.lost:
-                self._report.say(f"sampler   {worker.named} has been started")
-
-    def require_workers(self) -> None:
-        """Wait until there is a worker.
-
-        Raises:
-            EngineError: there is none within the time of a start.
-        """
-        deadline = time.monotonic() + self._config.start_timeout_s
-        while not self.workers:
-            if not self._starting or time.monotonic() > deadline:
-                raise EngineError(f"no worker of {self._cluster.named} can be started: {self._reason}")
-            time.sleep(LOOK_S)
-            self.attend()
-
-    def _load(self, workers: Sequence[Worker]) -> None:
-        packed = self._packed
-        for worker, read in self._asked(workers, lambda actor: actor.load.remote(packed)).items():
-            worker.version = packed.version
-            self.read.update(read)
-
-    def _asked(self, workers: Sequence[Worker], call: Callable[[Any], Any]) -> dict[Worker, Any]:
-        """Return the answers of workers by worker, without those that are lost."""
-        asked, answers = {call(worker.actor): worker for worker in workers}, dict[Worker, Any]()
-        while asked := {reference: worker for reference, worker in asked.items() if not worker.lost}:
-            for reference in self.wait(list(asked)):
-                worker = asked.pop(reference)
-                try:
-                    answers[worker] = self.get(reference)
-                except EngineError as error:
-                    self.lose(worker, str(error))
-            if asked:
-                self.attend()
-        return answers
-
-    def _kill(self, actor: Any) -> None:
-        self._actors.discard(actor)
-        with suppress(Exception):  # an actor that has ended, or a cluster that is gone
-            self.ray.kill(actor)
+async def _cancelled(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Cancel tasks, and wait until they have ended."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
-__all__ = ["Worker", "WorkerLost", "WorkerPool"]
+__all__ = ["WorkerPool"]

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 import socket
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,12 +15,12 @@ from rlcore.runs.progress import Meter, silent
 from rlcore.runs.surroundings import surroundings
 from rlcore.types import Completion, Group, Prompt, RolloutKey, Sampling, Task
 
-from rlcore_rollout.sampler.ray.files import Listing, listing
+from rlcore_rollout.sampler.local import LocalSampler
+from rlcore_rollout.sampler.ray.files import Listing, SentFolder, listing, remove_abandoned
 
 if TYPE_CHECKING:
     from rlcore.session.plan import RunPlan
 
-    from rlcore_rollout.sampler.local import LocalSampler
     from rlcore_rollout.sampler.ray.weights import PackedWeights, ReceivedWeights
 
 
@@ -50,8 +49,17 @@ class CollectedLines(logging.Handler):
         return taken
 
 
+class GroupSampler(LocalSampler):
+    """Returns groups also if the engine failed in all of their trajectories, for the process of the run to decide."""
+
+    async def _submitted(self, task: Task, key: RolloutKey, place: int) -> Group:
+        group = await self._group(task, key, place, ended=lambda _: None)
+        self.require_services(group.trajectories)
+        return group
+
+
 class SamplerWorker:
-    """An actor with a `LocalSampler`. Errors of rlcore are raised as they are.
+    """An actor with a `GroupSampler`. Errors of rlcore are raised as they are.
 
     The methods are coroutines, so that `heartbeat` is answered at any time; what blocks runs in threads.
 
@@ -64,10 +72,11 @@ class SamplerWorker:
             os.chdir(folder)
         self._lines = CollectedLines()
         logging.getLogger().addHandler(self._lines)
-        self._sampler: LocalSampler | None = None
+        self._sampler: GroupSampler | None = None
         self._source: ReceivedWeights | None = None
-        self._sent: tempfile.TemporaryDirectory[str] | None = None
+        self._sent: SentFolder | None = None
         """The model folder, if this machine does not have it."""
+        remove_abandoned()
 
     async def about(self) -> Mapping[str, Any]:
         """Return the name of the machine and its versions."""
@@ -80,8 +89,8 @@ class SamplerWorker:
     async def write(self, name: str, part: bytes) -> None:
         """Append to a file of the model folder, which is sent before `start`."""
         if self._sent is None:
-            self._sent = tempfile.TemporaryDirectory(prefix="rlcore-model-")
-        await asyncio.to_thread(_append, Path(self._sent.name) / Path(name).name, part)
+            self._sent = SentFolder()
+        await asyncio.to_thread(self._sent.append, name, part)
 
     async def start(self, plan: RunPlan, folder: Path | None, packed: PackedWeights, samplers: int) -> list[bool]:
         """Create the sampler and its engine, and return with which ``adapter_only`` the weights were read.
@@ -97,12 +106,10 @@ class SamplerWorker:
     def _start(self, plan: RunPlan, folder: Path | None, packed: PackedWeights, samplers: int) -> list[bool]:
         from rlcore.session.components import RunComponents
 
-        from rlcore_rollout.sampler.local import LocalSampler
-
         components = RunComponents(plan)
-        here = Path(self._sent.name) if self._sent is not None else folder
+        here = self._sent.path if self._sent is not None else folder
         self._source = self._received(packed, here, components.config)
-        self._sampler = LocalSampler(components, self._source, self._lines, samplers=samplers)
+        self._sampler = GroupSampler(components, self._source, self._lines, samplers=samplers)
         return self._load(packed) if packed.streamed else []
 
     def _received(self, packed: PackedWeights, folder: Path | None, config: RunConfig) -> ReceivedWeights:
@@ -116,7 +123,7 @@ class SamplerWorker:
         return ReceivedWeights(packed=packed, folder=folder, device=device, get=ray.get)
 
     async def load(self, packed: PackedWeights) -> list[bool]:
-        """Load weights, with no generation in flight; returns as `start`."""
+        """Load weights, also while groups are sampled; returns as `start`."""
         return await asyncio.to_thread(self._load, packed)
 
     def _load(self, packed: PackedWeights) -> list[bool]:
@@ -127,16 +134,14 @@ class SamplerWorker:
         return sorted(self._source.read)
 
     async def sample(self, task: Task, key: RolloutKey, place: int) -> Group:
-        """Return the scored group of a task; see `LocalSampler.submit`.
+        """Return the scored group of a task; see `GroupSampler`.
 
         Raises:
             EngineError: the engine died.
             UserError: an endpoint or a reward can answer no further call.
         """
         assert self._sampler is not None
-        group = await asyncio.wrap_future(self._sampler.submit(task, key, place=place))
-        self._sampler.require_services(group.trajectories)
-        return group
+        return await asyncio.wrap_future(self._sampler.submit(task, key, place=place))
 
     async def complete(self, prompt: Prompt, sampling: Sampling) -> Completion:
         """Return a completion of the engine."""
@@ -144,8 +149,9 @@ class SamplerWorker:
         (completion,) = await asyncio.to_thread(self._sampler.completions, prompt, sampling)
         return completion
 
-    async def heartbeat(self) -> list[str]:
-        """Return lines to print."""
+    async def heartbeat(self, after_s: float) -> list[str]:
+        """Return lines to print after a while, so that a call is in flight at any time, which fails when this ends."""
+        await asyncio.sleep(after_s)
         return self._lines.take()
 
     async def close(self) -> None:
@@ -153,12 +159,7 @@ class SamplerWorker:
         if self._sampler is not None:
             await asyncio.to_thread(self._sampler.close)
         if self._sent is not None:
-            self._sent.cleanup()
-
-
-def _append(path: Path, part: bytes) -> None:
-    with path.open("ab") as file:
-        file.write(part)
+            self._sent.remove()
 
 
 __all__ = ["SamplerWorker"]

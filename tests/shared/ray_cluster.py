@@ -1,0 +1,107 @@
+"""A Ray cluster whose nodes are processes on this machine."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+MARK = "RLCORE_TEST_CLUSTER"
+"""An environment variable by which the processes of a cluster are found."""
+
+
+class RayCluster:
+    """A cluster whose nodes have one core each."""
+
+    def __init__(self) -> None:
+        with socket.socket() as free, socket.socket() as other:
+            free.bind(("127.0.0.1", 0))
+            other.bind(("127.0.0.1", 0))
+            self.port, self._client_port = free.getsockname()[1], other.getsockname()[1]
+        self.address = f"127.0.0.1:{self.port}"
+        self.variables = {
+            "RAY_AUTH_TOKEN": secrets.token_hex(16),
+            "RAY_AUTH_MODE": "token",
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+        }
+        self.mark = secrets.token_hex(8)
+        self._nodes: list[subprocess.Popen[str]] = []
+        self.start(
+            "--head",
+            "--include-dashboard=false",
+            f"--port={self.port}",
+            f"--ray-client-server-port={self._client_port}",
+        )
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        """Start a node, also a second time: Ray gives it 30 s, which a busy machine may exceed."""
+        before, options = self.nodes(), ("--num-cpus=1", "--object-store-memory=200000000", "--disable-usage-stats")
+        for _ in range(2):
+            node = subprocess.Popen(
+                [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", *options, *words],
+                env={**os.environ, **self.variables, MARK: self.mark},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                start_new_session=True,
+            )
+            self._nodes.append(node)
+            while node.poll() is None:
+                if self.nodes() > before:
+                    return node
+        assert node.stdout is not None
+        raise AssertionError(node.stdout.read())
+
+    def nodes(self) -> int:
+        """The number of nodes that the cluster knows as alive."""
+        code = (
+            f"import ray; ray.init(address={self.address!r}, log_to_driver=False, configure_logging=False)\n"
+            "print(sum(node['Alive'] for node in ray.nodes()), 'nodes')"
+        )
+        if not self._nodes:
+            return 0
+        asked = subprocess.run(
+            [sys.executable, "-c", code], env={**os.environ, **self.variables}, capture_output=True, text=True
+        )
+        return int(asked.stdout.split()[0]) if asked.returncode == 0 else 0  # Ray may print messages after it
+
+    def workers(self) -> list[int]:
+        """The processes of this cluster that sample."""
+        return worker_processes(self.mark)
+
+    def close(self) -> None:
+        """End all nodes."""
+        for node in self._nodes:
+            node.terminate()
+        for node in self._nodes:
+            node.communicate(timeout=60)
+
+
+def until(reached: Callable[[], bool], timeout_s: float) -> bool:
+    """Whether something is reached in time."""
+    deadline = time.monotonic() + timeout_s
+    while not reached():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def worker_processes(mark: str) -> list[int]:
+    """The processes of a cluster that sample, by their environment and the beginning of their command lines."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        try:
+            if (folder / "cmdline").read_bytes().startswith(b"ray::SamplerWorker") and (
+                f"{MARK}={mark}".encode() in (folder / "environ").read_bytes()
+            ):
+                found.append(int(folder.name))
+        except (OSError, ValueError):
+            continue
+    return sorted(found)
