@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -47,6 +48,11 @@ def started(file: Path) -> Decoding:
     found = loaded(file)
     assert found is not None
     return found
+
+
+def process_of(decoding: Decoding) -> subprocess.Popen[bytes]:
+    assert decoding._child.process is not None
+    return decoding._child.process._process
 
 
 def test_texts_are_those_of_the_tokenizer(write: Write, tmp_path: Path) -> None:
@@ -105,28 +111,20 @@ def test_long_texts_cost_only_the_texts(write: Write) -> None:
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="only Linux shows the limits of a process")
 def test_child_has_limited_memory(write: Write) -> None:
     found = started(write())
-    assert resource.prlimit(found._process.pid, resource.RLIMIT_AS) == (MEMORY, MEMORY)
+    assert resource.prlimit(process_of(found).pid, resource.RLIMIT_AS) == (MEMORY, MEMORY)
 
 
 @pytest.mark.parametrize("answer", ["", "nonsense", "[" * 9000, "{}", "[]", "[1]", '["a", "b"]', "1" * 10_000])
 def test_nonsense_is_no_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
     child = tmp_path / "child.py"
-    child.write_text(f"input()\nprint({answer!r})\ninput()", encoding="utf-8")
+    child.write_text(f"import os\ninput()\nos.write(0, {answer!r}.encode() + b'\\n')\ninput()", encoding="utf-8")
     monkeypatch.setattr(decoding, "CHILD", child)
     assert loaded(tmp_path) is None
 
 
-def test_child_that_reads_nothing_is_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    child = tmp_path / "child.py"
-    child.write_text("import time\ntime.sleep(600)", encoding="utf-8")
-    monkeypatch.setattr(decoding, "CHILD", child)
-    monkeypatch.setattr(decoding, "DECODING_S", 0.2)
-    assert Decoding(tmp_path).texts([[1] * 1_000_000]) == []
-
-
 def test_child_ends_with_its_decoding(write: Write) -> None:
     found = started(write())
-    process = found._process
+    process = process_of(found)
     assert process.poll() is None
     del found
     assert process.poll() is not None
@@ -134,6 +132,5 @@ def test_child_ends_with_its_decoding(write: Write) -> None:
 
 def test_child_ends_when_its_input_closes(write: Write) -> None:
     found = started(write())
-    assert found._process.stdin is not None
-    found._process.stdin.close()
-    assert found._process.wait(30) == 0
+    found._child.close()
+    assert process_of(found).poll() == 0

@@ -11,58 +11,37 @@ import pytest
 from PIL import Image
 from rlcore_gui.dataset import LABEL
 from rlcore_gui.drawn.pictures import BACKGROUND, paint_app, paint_entry, paint_field, paint_link, paint_menu, picture
-from rlcore_gui.drawn.screens import CELLS, COLORS, NAMES, REWARDED, SHOWN, SIDE, ScreenKind, center, draw_screen
+from rlcore_gui.drawn.screens import CELLS, COLORS, NAMES, REWARDED, SHOWN, SIDE, Paint, ScreenKind, center, draw_screen
 from rlcore_gui.drawn.steps import Boxes, DrawnStep, Use, draw_steps
 from rlcore_gui.prepare.pseudo_labels import REASONING
 
-APPS = ScreenKind(
-    name="home",
-    held_out="yellow",
-    instruction="open the {color} app",
-    action="CLICK",
-    summary="Opened {color}.",
-    size=(44, 44),
-    paint=paint_app,
+Size = tuple[int, int]
+
+
+def kind(
+    name: str, held_out: str, instruction: str, action: str, size: Size, paint: Paint, values: tuple[str, ...] = ()
+) -> ScreenKind:
+    summary = "Acted on {color}."
+    return ScreenKind(
+        name=name,
+        held_out=held_out,
+        instruction=instruction,
+        action=action,
+        summary=summary,
+        size=size,
+        paint=paint,
+        values=values,
+    )
+
+
+APPS = kind("home", "yellow", "open the {color} app", "CLICK", (44, 44), paint_app)
+KINDS = (
+    APPS,
+    kind("list", "pink", "open the {color} entry", "CLICK", (44, 44), paint_entry),
+    kind("form", "cyan", 'type "{value}" into the {color} field', "TYPE", (48, 36), paint_field, ("oslo", "lima")),
+    kind("links", "yellow", "click the {color} link", "CLICK", (48, 30), paint_link),
+    kind("menu", "cyan", 'select "{value}" in the {color} menu', "SELECT", (48, 36), paint_menu, ("one", "two")),
 )
-ENTRIES = ScreenKind(
-    name="list",
-    held_out="pink",
-    instruction="open the {color} entry",
-    action="CLICK",
-    summary="Opened {color}.",
-    size=(44, 44),
-    paint=paint_entry,
-)
-FIELDS = ScreenKind(
-    name="form",
-    held_out="cyan",
-    instruction='type "{value}" into the {color} field',
-    action="TYPE",
-    summary="Filled {color}.",
-    values=("oslo", "lima"),
-    size=(48, 36),
-    paint=paint_field,
-)
-LINKS = ScreenKind(
-    name="links",
-    held_out="yellow",
-    instruction="click the {color} link",
-    action="CLICK",
-    summary="Clicked {color}.",
-    size=(48, 30),
-    paint=paint_link,
-)
-MENUS = ScreenKind(
-    name="menu",
-    held_out="cyan",
-    instruction='select "{value}" in the {color} menu',
-    action="SELECT",
-    summary="Set {color}.",
-    values=("one", "two"),
-    size=(48, 36),
-    paint=paint_menu,
-)
-KINDS = (APPS, ENTRIES, FIELDS, LINKS, MENUS)
 
 
 def steps(count: int, seed: int = 0, least: int = 1, use: Use = "training") -> list[DrawnStep]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from typing import Any
@@ -19,6 +20,13 @@ def register() -> None:
         def __init__(self, does: str) -> None:
             super().__init__()
             self.does = does
+
+        def reset(self, num_players: int, seed: int | None = None) -> Any:
+            super().reset(num_players, seed=seed)
+            if self.does == "players":
+                self.state.num_players = 10**9
+            elif self.does == "player":
+                self.state.current_player_id = 7
 
         def step(self, action: str) -> Any:
             if self.does == "print":
@@ -38,12 +46,17 @@ def register() -> None:
                 raise SystemExit("bye")
             elif self.does == "huge":
                 self.state.add_observation("x" * 50_000_000, textarena.ObservationType.GAME_MESSAGE)
+            elif self.does == "end host":
+                os.kill(os.getppid(), signal.SIGKILL)
             elif self.does == "nan":
                 self.state.set_winner(0, "so")
                 self.state.rewards = {0: float("nan"), 1: 0.0}
             return super().step(action)
 
-    for does in ("print", "exit", "sleep", "loop", "allocate", "raise", "huge", "nan"):
+    for does in (
+        *("print", "exit", "sleep", "loop", "allocate", "raise", "huge", "nan"),
+        *("players", "player", "end host"),
+    ):
         register(f"Hostile-{does}", entry_point=Hostile, does=does)
     assert "Hostile-nan" in ENV_REGISTRY
 

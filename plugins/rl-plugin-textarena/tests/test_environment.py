@@ -161,6 +161,20 @@ def test_games_that_fail_end_alone(does: str, said: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("misbehaving")
+def test_lies_about_players_are_errors_and_a_host_that_ends_is_replaced() -> None:
+    for does, said in {"players": "for one or two players, but has 1000000000", "player": "turn of player 7"}.items():
+        with pytest.raises(GameError) as caught:
+            Game(f"Hostile-{does}", {}, None, 0)
+        assert said in caught.value.message
+    with Game("Hostile-end host", {}, None, 0) as running:
+        assert isinstance(running.move("[0]"), State)
+        time.sleep(0.5)  # until the host has ended
+        with Game("TicTacToe-v0", {}, None, 0) as other:  # while a game of the old host runs
+            assert isinstance(other.now, State)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("misbehaving")
 def test_output_and_long_texts_of_games_are_harmless() -> None:
     with Game("Hostile-print", {}, None, 0) as game:
         assert isinstance(game.move("[0]"), State)

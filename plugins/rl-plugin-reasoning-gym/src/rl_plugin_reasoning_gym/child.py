@@ -1,7 +1,7 @@
 """Generates tasks and scores answers with reasoning-gym, in a process that is started by the path of this file.
 
-Each line of stdin is a JSON object with the name and the arguments of a function, and is answered by a line with its
-``value`` or its ``error``.
+Stdin is a socket: each line is a JSON object with the name and the arguments of a function, and is answered by a line
+with its ``value`` or its ``error``.
 """
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # an abort must not leave a file
     with suppress(ValueError, OSError):  # macOS does not limit the address space
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
-    sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - some generators print
+    answers = os.fdopen(os.dup(0), "w", encoding="utf-8")
     guard_verifiers()
     calls: Mapping[str, Callable[..., Any]] = {"names": names, "prompts": prompts, "make": make, "score": score}
     for line in sys.stdin:
@@ -46,8 +45,7 @@ def main() -> None:
             answer = json.dumps({"value": calls[question["call"]](**question["arguments"])})
         except Exception as error:  # a generator may raise anything
             answer = json.dumps({"error": f"{type(error).__name__}: {error}"[:LONGEST_ERROR]})
-        answers.write(f"{answer}\n")
-        answers.flush()
+        print(answer, file=answers, flush=True)
 
 
 def names() -> list[str]:

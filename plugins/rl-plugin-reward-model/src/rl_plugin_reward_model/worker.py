@@ -1,7 +1,7 @@
 """The process that scores conversations: ``python -m rl_plugin_reward_model.worker FOLDER DEVICE DTYPE FORMAT TOKENS``.
 
-It answers ``{"ready": true}`` or ``{"failure": …}`` when the model was loaded, and each line of conversations with a
-line ``{"scores": […]}``, which has a text in place of a score that cannot be computed.
+Stdin is a socket. Each line of conversations is answered by a line ``{"scores": […]}``, which has a text in place of a
+score that cannot be computed. If the model cannot be loaded, the only answer is ``{"failure": …}``.
 
 Axes: ``B`` the conversations of a batch, ``L`` the longest of them, ``D`` the width of the model.
 """
@@ -113,22 +113,15 @@ class Classifier:
 
 def main(folder: str, device: str, dtype: str, chat_format: str, tokens: str) -> None:
     """Answer lines until the input ends."""
-    # Libraries print to the standard output, which belongs to the answers.
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-
-    def answer(value: object) -> None:
-        answers.write(json.dumps(value) + "\n")
-        answers.flush()
-
+    answers = os.fdopen(os.dup(0), "w", encoding="utf-8")
     try:
         model = Classifier(Path(folder), device, dtype, chat_format, int(tokens))
     except RlcoreError as error:
-        answer({"failure": " ".join(str(error).split())})
+        sys.stdin.readline()
+        print(json.dumps({"failure": " ".join(str(error).split())}), file=answers, flush=True)
         return
-    answer({"ready": True})
     for line in sys.stdin:
-        answer({"scores": model.scores(json.loads(line))})
+        print(json.dumps({"scores": model.scores(json.loads(line))}), file=answers, flush=True)
 
 
 if __name__ == "__main__":

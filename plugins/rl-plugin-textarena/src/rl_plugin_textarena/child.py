@@ -46,6 +46,7 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ended games leave no zombies
     control = socket.socket(fileno=os.dup(0))
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # games would keep it open after the end of this process
     sys.stdout = sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - many games print
     import_textarena()
     gc.freeze()  # a collection in a fork would copy the memory that it shares
@@ -139,6 +140,8 @@ class Game:
     def state(self) -> dict[str, Any]:
         """What the player whose turn it is sees, or the result."""
         state = self._inner.state
+        if state.num_players not in (1, 2):
+            raise ValueError(f"the game is for one or two players, but has {state.num_players!r:.40}")
         players = range(state.num_players)
         if state.done:
             rewards = state.rewards or {}
@@ -148,6 +151,8 @@ class Game:
                 "reason": str(state.game_info[0].get("reason") or "")[:LONGEST_TEXT],
             }
         player = state.current_player_id
+        if player not in players:
+            raise ValueError(f"it is the turn of player {player!r:.40}, which the game does not have")
         self._shown = self._observed(player)[:LONGEST_TEXT]
         return {
             "players": len(players),

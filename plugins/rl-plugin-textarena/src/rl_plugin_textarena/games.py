@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import subprocess
@@ -10,7 +9,6 @@ import sys
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -18,7 +16,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from rlcore.errors import ExplainedError, UserError, did_you_mean
-from rlcore.json_files import parse_json
+from rlcore.transport.lines import Lines
+from rlcore.transport.network import Connection
+from rlcore.transport.remote import Ended
 
 CHILD = Path(__file__).with_name("child.py")
 LONGEST_ANSWER = 1 << 22
@@ -71,31 +71,22 @@ class Game:
     """
 
     def __init__(self, game: str, arguments: Mapping[str, Any], rules: str | None, seed: int) -> None:
-        self._connection = hosted(game)
-        self._file = self._connection.makefile("rwb")
-        try:
-            asked = {"game": game, "arguments": arguments, "rules": rules, "seed": seed % 2**32}
-            self.now = _state(self._ask("start", **asked))
-        except BaseException:
-            self.close()
-            raise
+        self._lines = hosted(game)
+        asked = {"game": game, "arguments": arguments, "rules": rules, "seed": seed % 2**32}
+        self.now = _state(_asked(self._lines, "start", **asked))
 
     def move(self, text: str) -> State | Result:
         """The state after a move of the player whose turn it is. Raises `GameError`."""
-        self.now = _state(self._ask("move", move=text))
+        self.now = _state(_asked(self._lines, "move", move=text))
         return self.now
 
     def random_move(self, seed: int) -> str:
         """A random legal move; an illegal one if none is found. Raises `GameError`."""
-        return str(self._ask("random", seed=seed))
+        return str(_asked(self._lines, "random", seed=seed))
 
     def close(self) -> None:
         """End the process of the game, also while another thread waits for it."""
-        with suppress(OSError):
-            self._connection.shutdown(socket.SHUT_RDWR)
-        with suppress(OSError):  # what was not sent
-            self._file.close()
-        self._connection.close()
+        self._lines.channel.kill()
 
     def __enter__(self) -> Self:
         return self
@@ -104,9 +95,6 @@ class Game:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def _ask(self, call: str, **arguments: Any) -> Any:
-        return _asked(self._file, call, **arguments)
 
 
 def check_game(game: str) -> None:
@@ -120,8 +108,7 @@ def check_game(game: str) -> None:
 @cache
 def known_games() -> tuple[str, ...]:
     """The ids of all games."""
-    with hosted("-") as connection, connection.makefile("rwb") as file:
-        return tuple(_asked(file, "games"))
+    return tuple(_asked(hosted("-"), "games"))
 
 
 class Host:
@@ -135,15 +122,14 @@ class Host:
         self._command, self._lock = command, threading.Lock()
         self._control: socket.socket | None = None
 
-    def connect(self, game: str) -> socket.socket:
-        """A connection to a new fork, which will play a game."""
+    def connect(self, game: str) -> Lines:
+        """A connection to a new fork, which will play a game. It ends when the connection is collected."""
         ours, theirs = socket.socketpair()
-        ours.settimeout(ANSWER_S)
         with theirs, self._lock:
             for _ in range(2):
                 try:
                     socket.send_fds(self._started(), [game.encode()], [theirs.fileno()])
-                    return ours
+                    return Lines(Connection(ours), LONGEST_ANSWER)
                 except OSError:
                     self._end()
                     self._control = None
@@ -166,7 +152,7 @@ class Host:
         return self._control
 
 
-def hosted(game: str) -> socket.socket:
+def hosted(game: str) -> Lines:
     """A connection to a new process for a game. A fork of our process gets its own host."""
     return _host(os.getpid()).connect(game)
 
@@ -184,13 +170,10 @@ def _ended(process: subprocess.Popen[bytes], control: socket.socket, owner: int)
     process.wait()
 
 
-def _asked(file: Any, call: str, **arguments: Any) -> Any:
+def _asked(lines: Lines, call: str, /, **arguments: Any) -> Any:
     try:
-        file.write(json.dumps({"call": call, **arguments}).encode() + b"\n")
-        file.flush()
-        answer = parse_json(file.readline(LONGEST_ANSWER))
-        assert isinstance(answer, dict)
-    except (OSError, ValueError):
+        answer = lines.ask({"call": call, **arguments}, ANSWER_S)
+    except Ended:
         found = "it crashed, or exceeded a limit of time or memory"
         raise GameError("the process of the game ended", found=found, where=call) from None
     if "error" in answer:

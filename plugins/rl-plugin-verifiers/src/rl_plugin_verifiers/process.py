@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import os
 import queue
 import re
-import signal
-import subprocess
 import sys
 import threading
 import weakref
-from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from rlcore.errors import EnvironmentFailure, UserError
-from rlcore.json_files import parse_json
-from rlcore.redaction import redact
-from rlcore.transport.process import found_interpreter
+from rlcore.transport.lines import Lines
+from rlcore.transport.process import ChildProcess, found_interpreter
+from rlcore.transport.remote import Ended
 from rlcore.transport.variables import variables_for_child
 
 from rl_plugin_verifiers.config import EnvironmentConfig
@@ -30,8 +26,6 @@ CHILD = Path(__file__).parent / "inside" / "child.py"
 LONGEST = 1 << 26
 """Limit of a line of the process in bytes."""
 VARIABLE = "RLCORE_VERIFIERS"
-PRINTED_LINES = 20
-LONGEST_PRINTED = 500
 REACTS_S = 10.0
 """Time for an episode to end after it was cancelled. If it does not, a call of its taskset blocks the process."""
 FIX = "install it there, such as with uv pip install --python PYTHON 'verifiers>=0.4,<0.5', or set environment.python"
@@ -53,24 +47,16 @@ class TasksetProcess:
 
     def __init__(self, python: str, variables: Mapping[str, str]) -> None:
         self.python = python
-        self._process = subprocess.Popen(
-            [found_interpreter(python), "-u", str(CHILD)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=variables_for_child(variables),
-            start_new_session=True,
-        )
+        self._process = ChildProcess([found_interpreter(python), "-u", str(CHILD)], variables_for_child(variables))
+        self._lines = Lines(self._process, LONGEST)
         self._lock = threading.Lock()
         self._receivers: dict[int, Callable[[Event], None]] = {}
         self._numbers = count()
-        self._given: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._printed: deque[str] = deque(maxlen=PRINTED_LINES)
+        self._given: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self._why = ""
-        self.kill = weakref.finalize(self._process, _end, self._process.pid, os.getpid())
-        pipes = (self._process.stdin, self._process.stdout, self._process.stderr)
-        for work, pipe in zip((self._write, self._read, self._keep), pipes, strict=True):
-            threading.Thread(target=work, args=(pipe,), daemon=True).start()
+        self.kill = self._process.kill
+        for work in (self._write, self._read):
+            threading.Thread(target=work, daemon=True).start()
 
     @property
     def usable(self) -> bool:
@@ -97,7 +83,7 @@ class TasksetProcess:
 
     def send(self, number: int, **values: Any) -> None:
         """Continue a conversation. Never waits."""
-        self._given.put(json.dumps({"id": number, **values}).encode() + b"\n")
+        self._given.put({"id": number, **values})
 
     def cancel(self, number: int) -> None:
         """End a conversation, or the process, if it does not react."""
@@ -121,61 +107,42 @@ class TasksetProcess:
             return value_of(events.get(timeout=timeout_s), self.python)
         except queue.Empty:
             self.cancel(number)
-            raise EnvironmentFailure(f"verifiers did not answer within {timeout_s:g} s{self._shown()}") from None
+            raise EnvironmentFailure(f"verifiers did not answer within {timeout_s:g} s{self._process.tail()}") from None
 
     def _end_unless_done(self, number: int) -> None:
         if number in self._receivers:
-            self._lose("a call of the taskset did not react, and was ended")
+            self._lose(f"a call of the taskset did not react, and was ended{self._process.tail()}")
 
-    def _write(self, pipe: IO[bytes]) -> None:
-        with suppress(OSError), pipe:
-            while (line := self._given.get()) is not None:
-                pipe.write(line)
-                pipe.flush()
+    def _write(self) -> None:
+        with suppress(Ended):  # the other thread tells why
+            while (event := self._given.get()) is not None:
+                self._lines.send(event)
 
-    def _read(self, pipe: IO[bytes]) -> None:
-        why = ""
-        with pipe:
-            while not why and (line := pipe.readline(LONGEST)):
-                try:
-                    event = parse_json(line)
-                    number = event["id"]
-                    with self._lock:
-                        receive = self._receivers.get(number)
-                        if "ask" not in event:
-                            self._receivers.pop(number, None)
-                    if receive is not None:
-                        receive(event)
-                except (ValueError, TypeError, KeyError):
-                    why = "sent an invalid message"
-        if not why:
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(REACTS_S)
-            status = self._process.poll()
-            name = signal.Signals(-status).name if status is not None and status < 0 else ""
-            why = f"was ended by {name}" if name else f"ended with exit status {status}"
-        self._lose(f"the process of verifiers {why}")
-
-    def _keep(self, pipe: IO[bytes]) -> None:
-        with pipe:
-            while line := pipe.readline(LONGEST_PRINTED):
-                self._printed.append(line.decode("utf-8", "replace").rstrip())
+    def _read(self) -> None:
+        try:
+            while True:
+                event = self._lines.receive()
+                number = event["id"]
+                with self._lock:
+                    receive = self._receivers.get(number)
+                    if "ask" not in event:
+                        self._receivers.pop(number, None)
+                if receive is not None:
+                    receive(event)
+        except Ended as ended:
+            self._lose(f"the process of verifiers {self._process.why(ended)}")
+        except (TypeError, KeyError):
+            self._lose(f"the process of verifiers sent an invalid message{self._process.tail()}")
 
     def _lose(self, why: str) -> None:
         """End the process, and tell all conversations."""
         with self._lock:
-            self._why = self._why or f"{why}{self._shown()}"
+            self._why = self._why or why
             receivers, self._receivers = self._receivers, {}
         self.kill()
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(REACTS_S)
         self._given.put(None)
         for receive in receivers.values():
             receive({"lost": self._why})
-
-    def _shown(self) -> str:
-        text = "\n".join(self._printed)
-        return f"; it printed last: {redact(text)}" if text else ""
 
 
 def value_of(event: Event, python: str) -> Any:
@@ -191,12 +158,6 @@ def value_of(event: Event, python: str) -> Any:
             "the taskset cannot be used", found=text, where="environment.taskset", fix="use another taskset"
         )
     raise EnvironmentFailure(text)
-
-
-def _end(group: int, owner: int) -> None:
-    if os.getpid() == owner:  # not in a fork
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(group, signal.SIGKILL)
 
 
 _all: dict[tuple[int, int], TasksetProcess] = {}

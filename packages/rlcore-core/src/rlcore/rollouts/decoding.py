@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
+import os
 import sys
-import threading
-import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from rlcore.json_files import parse_json
+from rlcore.transport.lines import LineProcess
+from rlcore.transport.remote import Ended
 
 Decode = Callable[[list[int]], str]
 """Returns the text of token ids, with special tokens."""
@@ -33,30 +31,21 @@ def no_decoder() -> None:
 
 def loaded(file: Path) -> Decoding | None:
     """The tokenizer of a file in a child process; None if it cannot be loaded."""
-    with suppress(OSError):
-        decoding = Decoding(file)
-        return decoding if decoding.works() else None
-    return None
+    decoding = Decoding(file)
+    return decoding if decoding.works() else None
 
 
 class Decoding:
-    """A tokenizer in a child process. It is killed when this object is collected, or this process ends.
-
-    If the child fails, is late, or sends anything but texts, it is killed, and there are no texts from then on.
+    """A tokenizer in a child process. If that fails, is late, or sends anything but texts, there are no more texts.
 
     Args:
         file: a ``tokenizer.json``
-
-    Raises:
-        OSError: the process cannot be started.
     """
 
     def __init__(self, file: Path) -> None:
         command = [sys.executable, "-P", str(CHILD), str(file)]  # no modules of the folder of CHILD
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
-        self._end = weakref.finalize(self, _end, self._process)
-        self._lock = threading.Lock()
+        self._child = LineProcess(command, os.environ, longest=LONGEST_ANSWER)
+        self._failed = False
 
     def works(self) -> bool:
         """Whether the tokenizer is loaded. Waits until it is."""
@@ -77,36 +66,14 @@ class Decoding:
         return texts
 
     def _ask(self, ids: Sequence[list[int]], limit_s: float) -> list[str]:
-        with self._lock:
-            late = threading.Timer(limit_s, self._process.kill)  # ends reading and writing
-            late.daemon = True
-            late.start()
-            try:
-                texts = self._answer(ids)
-            except (OSError, ValueError):  # it has ended, or sent no JSON
-                texts = None
-            finally:
-                late.cancel()
-        if isinstance(texts, list) and len(texts) == len(ids) and all(isinstance(text, str) for text in texts):
-            return texts
-        self._end()
+        if not self._failed:
+            with suppress(Ended):
+                texts = self._child.ask(ids, limit_s)
+                if isinstance(texts, list) and len(texts) == len(ids) and all(isinstance(text, str) for text in texts):
+                    return texts
+            self._failed = True
+            self._child.kill()
         return []
-
-    def _answer(self, ids: Sequence[list[int]]) -> object:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(ids).encode() + b"\n")
-        self._process.stdin.flush()
-        return parse_json(self._process.stdout.readline(LONGEST_ANSWER))
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
-    process.wait()
-    for pipe in (process.stdin, process.stdout):
-        if pipe is not None:
-            with suppress(OSError):  # a question that was not read
-                pipe.close()
 
 
 __all__ = ["Decode", "Decoder", "Decoding", "loaded", "no_decoder"]

@@ -1,12 +1,13 @@
 """Decodes tokens in a process of its own, because a hostile tokenizer can abort the process, or never return.
 
-The process is started by the path of this file, with the path of a ``tokenizer.json``. Each line of stdin is a list of
-lists of token ids, and is answered by a line with the list of their texts. Any failure ends the process.
+The process is started by the path of this file, with the path of a ``tokenizer.json``. Stdin is a socket: each line is
+a list of lists of token ids, answered by a line with the list of their texts. Any failure ends the process.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import resource
 import signal
 import sys
@@ -34,10 +35,11 @@ def main(path: str) -> None:
         raise ValueError("the tokenizer is too large")
     tokenizer = Tokenizer.from_buffer(content)
     del content
+    answers = os.fdopen(os.dup(0), "w", encoding="utf-8")
     for line in sys.stdin:
         signal.alarm(LONGEST_S)
         texts = [tokenizer.decode(ids, skip_special_tokens=False) for ids in json.loads(line)]
-        print(json.dumps(texts), flush=True)
+        print(json.dumps(texts), file=answers, flush=True)
         signal.alarm(0)
 
 

@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import stat
-import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +16,9 @@ from typing import Any, Literal, cast
 
 from rlcore.errors import DataError
 from rlcore.images.encoding import LARGEST_FILE, image_size
+from rlcore.transport.lines import Lines
+from rlcore.transport.process import ChildProcess
+from rlcore.transport.remote import Ended
 
 Flaw = Literal["no image", "image missing", "image outside of its folder", "image name too long", "image unreadable"]
 """Why a step has no usable screenshot."""
@@ -27,6 +29,8 @@ HEADER = 1 << 14
 """Bytes of a file that are read first. They contain the size of most images."""
 THREADS, PART = 16, 32
 """Threads for slow file systems, and the number of files that one reads at a time."""
+LONGEST_ANSWER = 1 << 26
+"""Limit of the sizes of a batch in bytes."""
 COMMAND = "from rlcore_gui.prepare.screenshots import serve; serve()"
 _FLAWS: dict[int | None, Flaw] = {
     errno.ENOENT: "image missing",
@@ -101,27 +105,26 @@ class Prober:
 
     def __init__(self, folder: ImageFolder, *, process: bool = True) -> None:
         """Start the process, unless there are too few screenshots for one."""
-        self._folder, self._process = folder, None
+        self._folder = folder
+        self._lines: Lines | None = None
         self._names_N: Sequence[str | None] = ()
         command = [sys.executable, "-P", "-c", COMMAND, str(folder.path)]  # no modules of the current folder
         if process:
-            pipe = subprocess.PIPE
             with suppress(OSError):
-                self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
+                self._lines = Lines(ChildProcess(command, os.environ), LONGEST_ANSWER)
 
     def begin(self, names_N: Sequence[str | None]) -> None:
         """Begin with these screenshots."""
         self._names_N = names_N
-        if self._process is not None and self._process.stdin is not None:
-            with suppress(OSError):  # the process has ended
-                self._process.stdin.write(json.dumps(names_N).encode() + b"\n")
-                self._process.stdin.flush()
+        if self._lines is not None:
+            with suppress(Ended):
+                self._lines.send(names_N)
 
     def result(self) -> list[Size | Flaw]:
         """The sizes, as `ImageFolder.sizes` returns them. If the process has ended, they are read in this one."""
-        if self._process is not None and self._process.stdout is not None:
-            with suppress(OSError, ValueError):
-                answer: list[Any] = json.loads(self._process.stdout.readline())
+        if self._lines is not None:
+            with suppress(Ended):
+                answer: list[Any] = self._lines.receive()
                 return [cast(Flaw, size) if isinstance(size, str) else (size[0], size[1]) for size in answer]
         return self._folder.sizes(self._names_N)
 
@@ -129,18 +132,16 @@ class Prober:
         return self
 
     def __exit__(self, *details: object) -> None:
-        if self._process is not None:
-            self._process.kill()
-            with suppress(OSError, ValueError):
-                self._process.communicate()
+        if self._lines is not None:
+            self._lines.channel.kill()
 
 
 def serve() -> None:
-    """Answer each line of stdin, a list of names, with a line of their sizes. The argument is the folder."""
+    """Answer each line of stdin, which is a socket, with a line: names with their sizes. The argument is the folder."""
     folder = ImageFolder(Path(sys.argv[1]))
-    with suppress(BrokenPipeError, KeyboardInterrupt):
-        for line in sys.stdin:
-            print(json.dumps(folder.sizes(json.loads(line))), flush=True)
+    answers = os.fdopen(os.dup(0), "w", encoding="utf-8")
+    for line in sys.stdin:
+        print(json.dumps(folder.sizes(json.loads(line))), file=answers, flush=True)
 
 
 __all__ = ["Flaw", "ImageFolder", "Prober", "Size", "serve"]

@@ -1,7 +1,7 @@
 """Answers the questions of another process about tasksets, and plays their tasks, many at a time.
 
-It is started by the path of this file. Each line of stdin and stdout is a JSON object with the number of a
-conversation, which begins with a ``call``. The answers of the policy are asked for during the call ``play``.
+It is started by the path of this file. Stdin is a socket. Each line in both directions is a JSON object with the number
+of a conversation, which begins with a ``call``. The answers of the policy are asked for during the call ``play``.
 """
 
 # mypy: disable-error-code="import-not-found,unused-ignore"
@@ -12,7 +12,7 @@ import asyncio
 import json
 import os
 import secrets
-import sys
+import socket
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -34,7 +34,7 @@ KEY = "RLCORE_POLICY_KEY"
 class Child:
     """Serves one connection."""
 
-    def __init__(self, answers: Any) -> None:
+    def __init__(self, answers: asyncio.StreamWriter) -> None:
         self._answers = answers
         self._calls: dict[int, asyncio.Task[None]] = {}
         self._asked: dict[int, asyncio.Future[Any]] = {}
@@ -68,8 +68,7 @@ class Child:
         await asyncio.gather(*(world.close() for world in self._worlds.values()))
 
     def _send(self, number: int, **values: Any) -> None:
-        self._answers.write(json.dumps({"id": number, **values}) + "\n")
-        self._answers.flush()
+        self._answers.write(json.dumps({"id": number, **values}).encode() + b"\n")
 
     async def _call(self, number: int, name: str, arguments: Mapping[str, Any]) -> None:
         try:
@@ -132,12 +131,12 @@ def _refusal(text: str, status: int) -> web.Response:
 
 
 async def main() -> None:
-    """Answer on the original stdout. What others print there goes to stderr."""
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
+    """Answer on the original stdin, a socket. Others read nothing there."""
+    connection = socket.socket(fileno=os.dup(0))
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
     tools_here.install()
-    lines = asyncio.StreamReader(limit=LONGEST)
-    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
+    lines, answers = await asyncio.open_connection(sock=connection, limit=LONGEST)
     await Child(answers).serve(lines)
 
 

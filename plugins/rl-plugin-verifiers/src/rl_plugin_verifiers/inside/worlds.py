@@ -23,6 +23,8 @@ from verifiers.v1.utils import loaders
 HARNESS = "rlcore-chat"
 LONGEST_TASK = 1 << 20
 """Limit of a task in bytes."""
+MOST_SCORES = 256
+"""Limit of the rewards and metrics of an episode, each of which becomes a metric of the run."""
 
 
 class Refused(Exception):
@@ -169,6 +171,8 @@ def _scores(trace: Any) -> dict[str, Any]:
         raise RuntimeError("the taskset recorded no reward")
     rewards = {name: None if reward is None else reward.score for name, reward in trace.rewards.items()}
     values = {**rewards, **trace.metrics, "the sum of the rewards": trace.reward}
+    if len(values) > MOST_SCORES:
+        raise RuntimeError(f"the taskset recorded {len(values):,} rewards and metrics; the limit is {MOST_SCORES}")
     for name, value in values.items():
         if value is None:
             raise RuntimeError(f"{name} was not computed ({trace.stop_condition})")
