@@ -1,4 +1,4 @@
-"""``rlcore serve environment`` and runs that use it: the numbers of a local environment, and servers that are lost."""
+"""``rlcore serve`` and runs that use it: the numbers of a local run, and servers that are lost."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def token(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def served(folder: Path, *words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def served(folder: Path, *words: str, kind: str = "environment") -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A server on a free port, and its address."""
     process = subprocess.Popen(
-        [sys.executable, "-u", "-m", "rlcore", "serve", "environment", "--port", "0", *words],
+        [sys.executable, "-u", "-m", "rlcore", "serve", kind, "--port", "0", *words],
         cwd=folder,
         env={**os.environ, "RLCORE_SERVER_TOKEN": TOKEN},
         stdout=subprocess.PIPE,
@@ -83,6 +83,24 @@ def test_run_has_the_numbers_of_one_with_the_environment_on_this_machine(
     stored = (tmp_path / "runs/there/config.toml").read_text(encoding="utf-8")
     assert address in stored
     assert TOKEN not in stored + (tmp_path / "runs/there/output.log").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_run_has_the_numbers_of_one_with_the_reward_on_this_machine(tmp_path: Path) -> None:
+    words = ("-p", "gsm8k-tools", *SMALL, "trainer.tasks_per_step=4", "warmup.steps=10")
+    here = rlcore_command(["run", *words, "name=here"], tmp_path)
+    assert here.returncode == 0, here.stderr
+    with served(tmp_path, "math-numeric-equal", kind="reward") as (process, address):
+        there = rlcore_command(["run", *words, "name=there", f"reward.0.servers=[{address}]"], tmp_path)
+        assert there.returncode == 0, there.stderr
+        assert f"is computed by the server {address} (at most 64 at a time)" in there.stdout
+        assert metrics(tmp_path / "runs/here") == metrics(tmp_path / "runs/there")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=15) == 0
+    lost = rlcore_command(["run", *words, "name=lost", f"reward.0.servers=[{address}]"], tmp_path)
+    assert lost.returncode == 2
+    assert "Connection refused" in lost.stderr
+    assert "start rlcore serve reward there" in lost.stderr
 
 
 @pytest.mark.slow

@@ -15,7 +15,6 @@ from rlcore.config.resolve import resolve
 from rlcore.config.resolved import Resolved
 from rlcore.errors import UserError
 from rlcore.plugins.registry import Registry
-from rlcore.redaction import MASK
 from rlcore.runs.directory import (
     Asked,
     RunDirectory,
@@ -53,16 +52,6 @@ def test_new_directory_contains_request_and_configuration(toy: Any) -> None:
     everything = "".join(path.read_text() for path in directory.path.iterdir() if path.is_file())
     assert "sk-1" not in everything
     assert [path.name for path in Path("runs").iterdir()] == [directory.path.name]
-    directory.close()
-
-
-def test_secrets_of_components_are_not_written(toy: Any) -> None:
-    found = resolved("reward.exact.api_key=sk-very-secret")
-    assert found.reward_options[0].api_key.get_secret_value() == "sk-very-secret"  # type: ignore[union-attr]
-    directory = RunDirectory.create(found, Asked())
-    text = (directory.path / "config.toml").read_text()
-    assert "sk-very-secret" not in text
-    assert f'api_key = "{MASK}"' in text
     directory.close()
 
 

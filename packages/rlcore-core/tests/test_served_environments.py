@@ -24,8 +24,9 @@ from rlcore.transport.hosting import HostedEnvironments
 from rlcore.transport.inside.messages import HEADER, MAGIC, VERSION, pack
 from rlcore.transport.network import HELLO, TOKEN, Connection, accepted, connect
 from rlcore.transport.remote import Ended
-from rlcore.transport.served import ServedEnvironment, Servers
-from rlcore.transport.server import EnvironmentServer
+from rlcore.transport.served import ServedObject, Servers
+from rlcore.transport.served_environments import ServedEnvironments
+from rlcore.transport.server import Server
 from rlcore.types import Message, Task
 
 KNOWN = "a token of the tests"
@@ -65,14 +66,13 @@ class Running:
         self.address = f"127.0.0.1:{self.port}"
         start = partial(Interpreter, sys.executable)
         self.hosted = HostedEnvironments(start, spec=self.spec, options=None, timeout_s=10)
-        self.server = EnvironmentServer(
-            self.hosted,
+        self.server = Server(
+            ServedEnvironments(self.hosted, validated=lambda values: values),
             listening,
             named="environment 'guess'",
             token=KNOWN,
             most=most,
             timeout_s=10,
-            validated=lambda values: values,
             say=self.said.append,
         )
         self._thread = threading.Thread(target=self.server.run, daemon=True)
@@ -173,7 +173,7 @@ def test_client_waits_for_a_place(start: Callable[..., Running], monkeypatch: py
     last = running.client().make()
     assert seen(last)[0] == "a"
     monkeypatch.setattr(server, "ROOM_S", 0.1)
-    with pytest.raises(EnvironmentFailure, match=r"1 environment, its limit \(--most\)"):
+    with pytest.raises(EnvironmentFailure, match=r"1 connection, its limit \(--most\)"):
         running.client(timeout_s=0.5).make().reset(TASK, seed=1)
 
 
@@ -233,7 +233,7 @@ def test_tunnel_to_nothing_cannot_be_reached(start: Callable[..., Running], answ
     for _ in range(4):
         servers().close()
     with pytest.raises(EnvironmentFailure, match="cannot be reached: it closed the connection"):
-        ServedEnvironment(dead, "guess")
+        ServedObject(dead, "guess")
 
 
 def test_server_that_does_not_answer_is_left_out_afterwards(
@@ -273,7 +273,7 @@ def test_greeting_of_another_form_is_an_error(answering: Any, name: str) -> None
         server._send(connection, HOSTILE[name])  # type: ignore[arg-type]
 
     with pytest.raises((EnvironmentFailure, UserError)):
-        ServedEnvironment(answering(act), "guess")
+        ServedObject(answering(act), "guess")
 
 
 def test_texts_of_a_server_are_shortened(answering: Any) -> None:
@@ -284,7 +284,7 @@ def test_texts_of_a_server_are_shortened(answering: Any) -> None:
         server._send(connection, {"id": 0, "value": greeting})
         connected.recv(1)
 
-    with ServedEnvironment(answering(act), "guess") as served:
+    with ServedObject(answering(act), "guess") as served:
         assert len(served.greeting["python"]) < 10_000
         assert served.greeting["most"] is None
 
@@ -326,15 +326,15 @@ def test_token_is_needed(
     running = start()
     monkeypatch.setenv(TOKEN, value)
     with pytest.raises(UserError, match="token") as refused:
-        ServedEnvironment(running.address, "guess")
+        ServedObject(running.address, "guess")
     assert reason in str(refused.value)
     assert bool(running.said) == (reason == "refused")
 
 
 def test_server_of_another_environment_or_of_something_else_is_named(start: Callable[..., Running]) -> None:
     with pytest.raises(UserError, match="a server of the environment 'other'") as refused:
-        ServedEnvironment(start().address, "other")
-    assert refused.value.found == "a server of 'guess'"
+        ServedObject(start().address, "other")
+    assert refused.value.found == "a server of the environment 'guess'"
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def greet() -> None:
@@ -343,8 +343,8 @@ def test_server_of_another_environment_or_of_something_else_is_named(start: Call
                 connected.recv(1)
 
         threading.Thread(target=greet, daemon=True).start()
-        with pytest.raises(UserError, match="expected a server of environments"):
-            ServedEnvironment(f"127.0.0.1:{listening.getsockname()[1]}", "guess")
+        with pytest.raises(UserError, match="expected a server of rlcore"):
+            ServedObject(f"127.0.0.1:{listening.getsockname()[1]}", "guess")
 
 
 def test_silent_server_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -353,7 +353,7 @@ def test_silent_server_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
         socket.create_server(("127.0.0.1", 0)) as listening,
         pytest.raises(EnvironmentFailure, match=r"did not answer within 0\.2 s"),
     ):
-        ServedEnvironment(f"127.0.0.1:{listening.getsockname()[1]}", "guess")
+        ServedObject(f"127.0.0.1:{listening.getsockname()[1]}", "guess")
 
 
 def test_proof_of_one_connection_is_of_no_use_in_another(start: Callable[..., Running]) -> None:
@@ -410,7 +410,7 @@ def test_server_survives_a_client_that_breaks_the_protocol(start: Callable[..., 
 
 def test_private_methods_and_other_targets_are_refused(start: Callable[..., Running]) -> None:
     running = start()
-    with ServedEnvironment(running.address, "guess") as served:
+    with ServedObject(running.address, "guess") as served:
         options = {"$options": {"values": None, "model": "os:system", "free": False}}
         served.create("object", "os:system", arguments=options, timeout_s=20)  # creates what is offered
         with pytest.raises(EnvironmentFailure, match="neither reset, step nor cut"):

@@ -88,7 +88,7 @@ def fake_interpreter(folder: Path, code: str) -> Path:
     lines = f"""\
         #!{sys.executable}
         import os, struct, sys, time
-        connection = int(sys.argv[5])
+        connection = 0
         {code}
         time.sleep(60)
         """

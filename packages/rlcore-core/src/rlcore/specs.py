@@ -281,7 +281,8 @@ class SandboxSpec(Spec):
     namespaces of its own, 50 if only its access is restricted. None: only used if the run names it."""
     available: str | None = None
     """``module:attribute`` of ``available(config) -> SandboxSupport``, with the validated options, or None for a spec
-    without ``config`` or outside of a run. It takes at most seconds. None: available everywhere, without guarantees."""
+    without ``config`` or outside of a run. A parameter ``limits`` receives the `SandboxLimits`. It takes at most
+    seconds. None: available everywhere, without guarantees."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlcore.specs import CheckSpec, SandboxSpec
+from rlcore.specs import CheckSpec, CommandSpec, SandboxSpec
 
 rlcore_specs = [
     CheckSpec(id="sandbox", target="rlcore_sandbox.support:sandboxes", summary="Sandboxes for code of a model."),
@@ -34,5 +34,17 @@ rlcore_specs = [
         summary="Runs code at a service with the interface of SandboxFusion.",
         needs=("rlcore-sandbox[http]",),
         available="rlcore_sandbox.fusion:available",
+    ),
+    SandboxSpec(
+        id="served",
+        target="rlcore_sandbox.served:ServedSandbox",
+        config="rlcore_sandbox.served:ServedSandboxConfig",
+        summary="Runs code in the sandbox of another machine, which rlcore serve sandbox offers.",
+        available="rlcore_sandbox.served:available",
+    ),
+    CommandSpec(
+        id="serve sandbox",
+        target="rlcore_sandbox.serving:serve_sandbox",
+        summary="Offer a sandbox to runs on other machines.",
     ),
 ]

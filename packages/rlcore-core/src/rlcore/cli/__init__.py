@@ -36,7 +36,7 @@ COMMANDS = {
     "data": ("rlcore.cli.data:data", "Prepare and inspect data."),
     "config": ("rlcore.cli.config:config", "Show, explain and compare configurations."),
     "plugins": ("rlcore.cli.plugins:plugins", "List installed plugins and their problems, and create new ones."),
-    "serve": ("rlcore.cli.serve:serve", "Offer an environment or a policy to other programs."),
+    "serve": ("rlcore.cli.serve:serve", "Offer an environment, a reward, a sandbox or a policy."),
     "doctor": ("rlcore.cli.doctor:doctor", "Check this machine, and suggest fixes."),
 }
 """rlcore's own commands: target and summary. They take precedence over plugin commands of the same name."""

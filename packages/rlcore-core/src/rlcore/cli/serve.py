@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,20 +10,22 @@ import click
 from rlcore.cli.layering import gather, layer_options
 from rlcore.cli.output import examples
 from rlcore.cli.plugin_commands import plugin_command, plugin_commands
-from rlcore.config.resolve import resolve
-from rlcore.console.terminal import say
+from rlcore.cli.serving import address_options, given_token, serve_until_stopped
+from rlcore.config.layers import Layer, override_layers
+from rlcore.config.resolve import resolve, resolve_rewards
+from rlcore.config.schema import Table
 from rlcore.console.wording import counted
+from rlcore.episodes.rewards import select_rewards
+from rlcore.episodes.served_rewards import LONGEST_S, RewardOffer
 from rlcore.errors import NotInstalledError, UserError
 from rlcore.plugins.loading import pip_line
 from rlcore.plugins.registry import Registry
-from rlcore.session.exits import exits_reported, stops_handled
-from rlcore.specs import EnvironmentSpec
+from rlcore.redaction import redacted
+from rlcore.session.exits import exits_reported
+from rlcore.specs import EnvironmentSpec, RewardSpec
 from rlcore.transport.hosting import HostedEnvironments, interpreters
-from rlcore.transport.network import TOKEN, in_url, is_loopback, listening_on, server_token
-from rlcore.transport.server import EnvironmentServer
-
-GIVEN = 32
-"""Bytes of a token that the command creates."""
+from rlcore.transport.network import TOKEN
+from rlcore.transport.served_environments import ServedEnvironments
 
 
 class ServeGroup(click.Group):
@@ -46,7 +46,7 @@ class ServeGroup(click.Group):
         return None
 
 
-OTHERS = {"policy": "rlcore-harness", "openenv": "rl-plugin-openenv"}
+OTHERS = {"policy": "rlcore-harness", "sandbox": "rlcore-sandbox", "openenv": "rl-plugin-openenv"}
 """Commands of other distributions."""
 
 
@@ -65,11 +65,7 @@ def serve() -> None:
     ),
 )
 @layer_options
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option(
-    "--port", default=7070, show_default=True, type=click.IntRange(0, 65535), help="Port; 0 takes a free one."
-)
-@click.option("--most", default=16, show_default=True, type=click.IntRange(1, 4096), help="Environments at a time.")
+@address_options(port=7070, most=16, counted="Environments")
 @exits_reported()
 def environment(
     plugin: str | None,
@@ -100,7 +96,7 @@ def environment(
     assert isinstance(spec, EnvironmentSpec)
     if spec.runs_code:
         found = f"{offered.id!r} runs code of the model in the sandbox of the run"
-        raise UserError("this environment cannot be served", found=found, fix="use sandbox.id=http for its sandbox")
+        raise UserError("this environment cannot be served", found=found, fix="offer its sandbox: rlcore serve sandbox")
     model = registry.config_model("environment", offered.id)
 
     def validated(values: Any) -> Mapping[str, Any] | None:
@@ -111,35 +107,67 @@ def environment(
         except ValueError as error:
             raise UserError(f"the options of {offered.id!r} are not those of the server", found=str(error)) from None
 
-    if not os.environ.get(TOKEN):
-        os.environ[TOKEN] = secrets.token_urlsafe(GIVEN)
-        say(f"token     export {TOKEN}={os.environ[TOKEN]}")
-    token, timeout_s = server_token(), resolved.config.rollout.environment_timeout_s
+    token, timeout_s = given_token(), resolved.config.rollout.environment_timeout_s
     start = interpreters(spec, offered.python, offered.variables)
     hosted = HostedEnvironments(start, spec=spec, options=offered.options, timeout_s=timeout_s)
     hosted.examine()
-    with listening_on(host, port) as listening:
-        server = EnvironmentServer(
-            hosted,
-            listening,
-            named=registry.named("environment", offered.id),
-            token=token,
-            most=most,
-            timeout_s=timeout_s,
-            validated=validated,
-            say=say,
-        )
-        port = listening.getsockname()[1]
-        address = f"{in_url(host)}:{port}"
-        quoted = f"'{address}'" if ":" in host else address
-        say(f"serving   the environment {offered.id!r} on {address}, at most {most} at a time; Ctrl-C ends it")
-        options = [f"-p {plugin}"] * (plugin is not None) + [f"-r {recipe}"] * (recipe is not None)
-        options += [f"-c {file}" for file in files]
-        say(f'use       rlcore run {" ".join(options)} "environment.servers=[{quoted}]"')
-        if not is_loopback(host):
-            say("warning   the connections are not encrypted: whoever sees them can read and change them")
-        with stops_handled(lambda *_: server.stop()):
-            server.run()
+    options = [f"-p {plugin}"] * (plugin is not None) + [f"-r {recipe}"] * (recipe is not None)
+    options += [f"-c {file}" for file in files]
+    serve_until_stopped(
+        ServedEnvironments(hosted, validated),
+        named=registry.named("environment", offered.id),
+        token=token,
+        host=host,
+        port=port,
+        most=most,
+        timeout_s=timeout_s,
+        use=lambda address: f'rlcore run {" ".join(options)} "environment.servers=[{address}]"',
+    )
+    return 0
+
+
+@serve.command(
+    short_help="Offer a reward to runs on other machines.",
+    epilog=examples(
+        f"{TOKEN}=… rlcore serve reward llm-judge base_url=http://localhost:8000/v1 model=judge",
+        "rlcore serve reward my_rewards.py:close --port 7072 --most 4",
+        'rlcore run -p gsm8k-tools "reward.0.servers=[127.0.0.1:7071]"',
+    ),
+)
+@click.argument("reward", metavar="REWARD")
+@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+@address_options(port=7071, most=64, counted="Calls")
+@exits_reported()
+def reward(reward: str, overrides: tuple[str, ...], host: str, port: int, most: int) -> int:
+    """Offer a reward, an id of rlcore plugins list or file.py:NAME, until Ctrl-C.
+
+    It is created once with these options, in this process and on its GPU, and scores for all runs. Both sides need the
+    same token in the variable RLCORE_SERVER_TOKEN. Without one, the command creates it and prints it.
+
+    Between machines, listen on 127.0.0.1 and connect through an SSH tunnel, because the connection is not encrypted:
+    ssh -N -L 7071:127.0.0.1:7071 JUDGES.
+    """
+    registry = Registry()
+    table = Layer(tree={"reward": [{"id": reward}]}, origins={})
+    layers = [table, *override_layers([f"reward.0.{word}" for word in overrides])]
+    ((tables, options),) = resolve_rewards(layers, registry, Table).environments.values()
+    (selected,) = select_rewards(registry, tables, options, timeout_s=LONGEST_S)
+    spec = registry.spec("reward", reward)
+    if selected.takes_context or (isinstance(spec, RewardSpec) and spec.runs_code):
+        found = f"{reward!r} needs the context of the episode, such as its files or its sandbox"
+        raise UserError("this reward cannot be served", found=found, fix="compute it on the machine of the run")
+    given = {} if options[0] is None else redacted(options[0].model_dump(mode="json", exclude_unset=True))
+    shown = ", ".join(f"{key}={value!r}" for key, value in given.items()) or "its defaults"
+    serve_until_stopped(
+        RewardOffer(selected, most=most, options=shown),
+        named=registry.named("reward", reward),
+        token=given_token(),
+        host=host,
+        port=port,
+        most=most,
+        timeout_s=LONGEST_S,
+        use=lambda address: f'rlcore run … reward.0.id={reward} "reward.0.servers=[{address}]"',
+    )
     return 0
 
 

@@ -72,7 +72,7 @@ def resolve_rewards(layers: Sequence[Layer], registry: Registry, others: type[Ot
     merged = merge_environments(layers)
     check_secrets(merged.tree, merged)
     resolver = _Resolver(merged, registry, "", "run")
-    resolver.validator.known = {"reward", "reward.0.id", "reward.0.weight"}
+    resolver.validator.known = {"reward", *(f"reward.0.{key}" for key in RewardTable.model_fields)}
     several = merged.tree.get("environment")
     places: dict[str, KeyPath] = {"": ("reward",)}
     if isinstance(several, list):
@@ -172,7 +172,15 @@ class _Resolver:
         for n, table in enumerate(_tables(value)):
             place = (*path, str(n))
             self.validator.known |= {".".join((*place, key)) for key in RewardTable.model_fields}
-            self._component(place, "reward", table, keys=("weight",))
+            id, keys = table.get("id"), ("weight", "servers")
+            if not table.get("servers"):
+                self._component(place, "reward", table, keys=keys)
+                continue
+            for key in table.keys() - {"id", *keys}:
+                reason = "belongs to the command rlcore serve reward, because the servers have the options"
+                self.validator.bad((*place, key), table[key], reason)
+            if isinstance(id, str) and self._spec("reward", id, (*place, "id")) is not None:
+                self._add(place, None, id=id, keys=keys)
 
     def _environments(self, config: RunConfig | None) -> None:
         """Validate the tables of several environments."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from rlcore.abilities import RemoteReward
 from rlcore.episodes.calls import place_of
 from rlcore.episodes.context import takes_context
+from rlcore.episodes.served_rewards import ServedReward
 from rlcore.errors import PluginError, UserError
 from rlcore.plugins.registry import Registry, make_component
 from rlcore.specs import RewardSpec
@@ -69,9 +70,15 @@ def raise_refusal(rewards: Iterable[SelectedReward], trajectories: Iterable[Traj
 
 
 def select_rewards(
-    registry: Registry, tables: Sequence[RewardTable], options: Sequence[BaseModel | None]
+    registry: Registry, tables: Sequence[RewardTable], options: Sequence[BaseModel | None], *, timeout_s: float
 ) -> tuple[SelectedReward, ...]:
     """Return the rewards of these tables, each created from its validated options.
+
+    Args:
+        registry: has the rewards
+        tables: their tables
+        options: the options of each
+        timeout_s: time of a call of a reward on servers
 
     Raises:
         PluginError: a reward cannot be created, or does not accept the arguments of a reward.
@@ -79,7 +86,10 @@ def select_rewards(
     selected = []
     for table, own in zip(tables, options, strict=True):
         spec = cast(RewardSpec, registry.spec("reward", table.id))
-        function = make_component(registry.named("reward", table.id), registry.load("reward", table.id), own)
+        if table.servers:
+            function: Any = ServedReward(table.id, table.servers, timeout_s=timeout_s)
+        else:
+            function = make_component(registry.named("reward", table.id), registry.load("reward", table.id), own)
         offer = registry.offer("reward", table.id)
         _check_takes(table.id, function, ("group",) if spec.scope == "group" else ("trajectory", "task"))
         reward = SelectedReward(

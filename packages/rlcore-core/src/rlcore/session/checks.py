@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
@@ -17,21 +15,18 @@ from rlcore.config.origins import KeyPath
 from rlcore.config.requirements import unmet_with_extras
 from rlcore.config.schema import AUTO
 from rlcore.episodes.tool_environment import tool_of
-from rlcore.errors import DataError, EnvironmentFailure, NotInstalledError, PluginError, UserError
+from rlcore.errors import DataError, NotInstalledError, PluginError, UserError
 from rlcore.models.folder import local_folder
 from rlcore.plugins.loading import load_attribute, pip_line
 from rlcore.plugins.observers import check_observer
 from rlcore.plugins.registry import asked
+from rlcore.session.elsewhere import examined_environment, examined_rewards
 from rlcore.session.model_inputs import check_images, check_tools_of_environments
 from rlcore.session.processes import one_of_several_asked, world_size
 from rlcore.specs import EnvironmentSpec, StrategySpec, TrainerSpec
-from rlcore.transport.remote import NoPlace, Unavailable
-from rlcore.transport.served import ServedEnvironment
 
 if TYPE_CHECKING:
-    from rlcore.config.resolved import ResolvedEnvironment
     from rlcore.session.session import RunSession
-    from rlcore.transport.remote import RemoteObject
 
 TENSORBOARD = "tensorboard"
 """Id of the tracker that writes event files."""
@@ -126,7 +121,8 @@ def _settings(run: RunSession) -> Iterator[Finding]:
             )
         yield from _own(run, "environment", one.id, one.at("environment", "id"), one)
         for index, table in enumerate(one.rewards):
-            yield from _own(run, "reward", table.id, (*one.at("reward"), str(index), "id"), one, index)
+            if not table.servers:
+                yield from _own(run, "reward", table.id, (*one.at("reward"), str(index), "id"), one, index)
 
 
 def _of_training(run: RunSession) -> Iterator[Finding]:
@@ -194,9 +190,10 @@ def _components(run: RunSession) -> Iterator[Finding]:
     """Import the components."""
     for environment in run.environments:
         if environment.is_hosted:
-            yield from _elsewhere(run, environment)
+            yield from examined_environment(run, environment)
         else:
             run.load("environment", environment.id)
+        yield from examined_rewards(run, environment)
         run.rewards(environment.name)
     if not run.environments:
         run.rewards()
@@ -204,57 +201,6 @@ def _components(run: RunSession) -> Iterator[Finding]:
         check_tools_of_environments(run, folder)
     if run.samples and run.runs_code:
         run.sandbox_choice  # noqa: B018 (choosing refuses one that is not available)
-
-
-def _elsewhere(run: RunSession, environment: ResolvedEnvironment) -> Iterator[Finding]:
-    """Create an environment in its other interpreter, or on each of its servers."""
-    spec = run.registry.spec("environment", environment.id)
-    assert isinstance(spec, EnvironmentSpec)
-    key = ".".join(environment.at("environment", "servers" if environment.servers else "python"))
-    if spec.runs_code:
-        reason = f"the environment {environment.id!r} runs code of the model in the sandbox of this process"
-        yield failure(key, reason, f"remove {key}")
-    elif environment.servers:
-        for address in environment.servers:
-            install = f"install what it needs on {address}, where rlcore serve environment runs"
-            yield _examined(run, environment, key, address, install, partial(ServedEnvironment, address, spec.id))
-    else:
-        python = str(environment.python)
-        install = f"install what it needs there, such as with uv pip install --python {python} PACKAGE"
-        yield _examined(run, environment, key, python, install)
-
-
-def _examined(
-    run: RunSession,
-    environment: ResolvedEnvironment,
-    key: str,
-    place: str,
-    install: str,
-    start: Callable[[], RemoteObject] | None = None,
-) -> Finding:
-    """Create an environment at a place, and say what runs there."""
-    named, started = f"the environment {environment.id!r}", time.monotonic()
-    try:
-        greeting = run.hosted(environment.name).examine(start)
-    except UserError as error:
-        return failure_of(error, key)
-    except EnvironmentFailure as error:
-        missing = "ModuleNotFoundError" in str(error) or "ImportError" in str(error)
-        where = "on the server" if environment.servers else "in another interpreter"
-        fix = install if missing else "correct the environment, or its keys"
-        if isinstance(error, NoPlace):
-            fix = "wait for the end of another run, or start the server with a larger --most"
-        elif isinstance(error, Unavailable):
-            fix = "start rlcore serve environment there, and the tunnel to it, or correct the address"
-        return failure(key, f"{named} does not work {where}: {error}", fix)
-    numpy = f"numpy {greeting['numpy']}" if greeting.get("numpy") else "without numpy"
-    version, took = f"Python {greeting.get('python')}, {numpy}", time.monotonic() - started
-    where, here = f"in {place}", run.registry.named("environment", environment.id)
-    if environment.servers and greeting.get("named") != here:
-        return warning(f"the server {place} offers the {greeting.get('named')}, but this machine has the {here}", key)
-    if environment.servers:
-        where, version = f"on the server {place}", f"{version}, at most {greeting.get('most')} at a time"
-    return Finding(status="ok", text=f"{named} runs {where} ({version}), imported in {took:.1f} s")
 
 
 def _tasks(run: RunSession, splits: Sequence[str]) -> Iterator[Finding]:
@@ -319,13 +265,13 @@ def _missing_packages(run: RunSession) -> NotInstalledError | None:
     """The packages that the components need and that are missing, with one command that installs them."""
     config = run.config
     parts = [("engine", config.rollout.engine), ("sampler", config.sampler.id)]
-    parts += [("reward", table.id) for table in config.reward]
+    parts += [("reward", table.id) for table in config.reward if not table.servers]
     if not run.environments:
         parts += [("dataset", config.data["id"])]
     for environment in run.environments:
         parts += [("environment", environment.id)] if not environment.is_hosted else []
         parts += [("dataset", environment.data_id)]
-        parts += [("reward", table.id) for table in environment.rewards]
+        parts += [("reward", table.id) for table in environment.rewards if not table.servers]
     if config.sandbox.id != AUTO:
         parts.append(("sandbox", config.sandbox.id))
     if run.trains:

@@ -273,7 +273,8 @@ class RunComponents:
                 tables, options = chosen.rewards, chosen.reward_options
             else:
                 tables, options = tuple(self.config.reward), self.resolved.reward_options
-            self._rewards[name] = select_rewards(self.registry, tables, options)
+            timeout_s = self.config.rollout.reward_timeout_s
+            self._rewards[name] = select_rewards(self.registry, tables, options, timeout_s=timeout_s)
         return self._rewards[name]
 
     def _named(self, name: str) -> ResolvedEnvironment:

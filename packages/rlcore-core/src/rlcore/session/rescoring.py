@@ -77,10 +77,13 @@ def plan(base: Layer | None, words: Sequence[str], registry: Registry) -> Plan:
     found = resolve_rewards([kept, *override_layers(words)], registry, _Options)
     if not all(tables for tables, _ in found.environments.values()):
         raise UserError("no reward is configured", fix="set reward.0.id=ID")
+    timeout_s = found.others.rollout.reward_timeout_s
     return Plan(
-        rewards={name: select_rewards(registry, *pair) for name, pair in found.environments.items()},
+        rewards={
+            name: select_rewards(registry, *pair, timeout_s=timeout_s) for name, pair in found.environments.items()
+        },
         success=found.others.evaluation.success,
-        timeout_s=found.others.rollout.reward_timeout_s,
+        timeout_s=timeout_s,
         out=found.others.out.expanduser() if found.others.out is not None else None,
     )
 

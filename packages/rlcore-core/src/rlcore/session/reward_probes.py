@@ -54,7 +54,7 @@ def reward_findings(
     """Ask the services of rewards once; yields pairs of reward id and finding."""
     for table, own in zip(tables, options, strict=True):
         spec = registry.spec("reward", table.id)
-        if not isinstance(spec, RewardSpec) or spec.probe is None:
+        if not isinstance(spec, RewardSpec) or spec.probe is None or table.servers:
             continue
         what = f"the probe of {registry.named('reward', table.id)}"
         try:

@@ -14,9 +14,9 @@ from rlcore.episodes.sandbox import open_session
 from rlcore.errors import PluginError, SandboxFailure, UserError
 from rlcore.plugin_calls import value_text
 from rlcore.plugins.loading import pip_line
-from rlcore.plugins.registry import Registry, asked
+from rlcore.plugins.registry import Registry, asked, declared
 from rlcore.specs import EnvironmentSpec, RewardSpec, SandboxSpec, ToolSpec
-from rlcore.types import SandboxSupport
+from rlcore.types import SandboxLimits, SandboxSupport
 
 if TYPE_CHECKING:
     from rlcore.session.components import RunComponents
@@ -36,8 +36,8 @@ class SandboxChoice:
         return f"{self.spec.id}: {promised}{lacking}"
 
 
-def examine(registry: Registry, id: str, options: Any = None) -> SandboxChoice:
-    """Ask a sandbox whether it can be used on this machine.
+def examine(registry: Registry, id: str, options: Any = None, limits: SandboxLimits | None = None) -> SandboxChoice:
+    """Ask a sandbox whether it can be used on this machine, with these limits if it declares them.
 
     Raises:
         PluginError: there is no such sandbox, or its answer is not a `SandboxSupport`.
@@ -47,7 +47,8 @@ def examine(registry: Registry, id: str, options: Any = None) -> SandboxChoice:
     if spec.available is None:
         return SandboxChoice(spec=spec, support=SandboxSupport())
     what = f"the check of {registry.named('sandbox', id)}"
-    support = asked(what, registry.load_for("sandbox", spec, spec.available), options)
+    check = registry.load_for("sandbox", spec, spec.available)
+    support = asked(what, check, options, **declared(check, limits=limits or SandboxLimits()))
     if not isinstance(support, SandboxSupport):
         raise PluginError(
             f"{what} must return a SandboxSupport", found=value_text(support), fix=f"edit {spec.available}"
@@ -76,7 +77,7 @@ def choose_sandbox(run: RunComponents) -> SandboxChoice:
     id = run.config.sandbox.id
     origin = run.resolved.origin(("sandbox", "id"))
     if id != AUTO:
-        choice = examine(run.registry, id, run.resolved.options.get("sandbox"))
+        choice = examine(run.registry, id, run.resolved.options.get("sandbox"), run.config.sandbox.limits)
         if not choice.support.available:
             other = strongest(run.registry)
             others = f"sandbox.id={other.spec.id}, which can be used here, or sandbox.id={AUTO}" if other else ""

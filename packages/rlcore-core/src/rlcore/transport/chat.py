@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from rlcore.errors import EnvironmentFailure
 from rlcore.transport.remote import RemoteObject
-from rlcore.types import Message, Observation, Step, Task, from_json, to_json
+from rlcore.transport.typed import received
+from rlcore.types import Message, Observation, Step, Task, to_json
 
 if TYPE_CHECKING:
     from rlcore.episodes.context import EpisodeContext
@@ -94,8 +95,7 @@ class RemoteChat:
 
     def _value(self, kind: type[Value], answer: Any) -> Value:
         try:
-            images: Sequence[bytes] = answer["images"]
-            return from_json(kind, answer["value"], decode_bytes=lambda index: images[int(index)])
-        except (ValueError, KeyError, TypeError, IndexError) as error:
+            return received(kind, answer)
+        except ValueError as error:
             text = f"{self._target} in the other interpreter returned no {kind.__name__}: {error}"
             raise EnvironmentFailure(text) from None

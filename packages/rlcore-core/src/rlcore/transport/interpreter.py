@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.errors import EnvironmentFailure
-from rlcore.transport.process import ChildProcess
+from rlcore.transport.inside.stops import stops_held
+from rlcore.transport.process import INSIDE, ChildProcess, found_interpreter
 from rlcore.transport.remote import RemoteObject, absolute
+from rlcore.transport.variables import variables_for_child
 
 START_S = 60.0
 """Time for an interpreter to greet, before it imports anything of the environment."""
@@ -41,7 +43,13 @@ class Interpreter(RemoteObject):
         packages: Mapping[str, str | Path] | None = None,
     ) -> None:
         self.python = os.fspath(python)
-        super().__init__(ChildProcess(self.python, variables or {}), f"the process of {self.python}")
+        command = [found_interpreter(self.python), "-u", "-X", "faulthandler", str(INSIDE / "child.py")]
+        try:
+            with stops_held():
+                process = ChildProcess(command, variables_for_child(variables or {}), shares_memory=True)
+        except OSError as error:
+            raise EnvironmentFailure(f"the interpreter {self.python} cannot be started: {error}") from None
+        super().__init__(process, f"the process of {self.python}")
         self.greeting = self._greeted()
         lent = {name: os.path.abspath(folder) for name, folder in (packages or {}).items()}
         self.request("prepare", {"paths": [os.path.abspath(path) for path in paths], "packages": lent}, START_S)

@@ -48,7 +48,7 @@ def server_token() -> str:
     if len(token) < LEAST_TOKEN:
         found = f"{len(token)} characters" if token else "it is not set"
         fix = f"set {TOKEN} to the same text of at least {LEAST_TOKEN} characters on both sides"
-        raise UserError("a server of environments needs a token", found=found, where=TOKEN, fix=fix)
+        raise UserError("a server needs a token", found=found, where=TOKEN, fix=fix)
     remember(token)
     return token
 
@@ -154,7 +154,7 @@ def connect(address: str, token: str) -> Connection:
     Raises:
         Unavailable: it cannot be reached.
         EnvironmentFailure: it does not answer.
-        UserError: it is no server of environments, or has another token.
+        UserError: it is no server of rlcore, or has another token.
     """
     named, deadline = f"the server {address}", time.monotonic() + HANDSHAKE_S
     host, _, port = address.rpartition(":")
@@ -168,8 +168,8 @@ def connect(address: str, token: str) -> Connection:
         hello = connection.read(len(HELLO) + CHALLENGE, deadline)
         if not hello.startswith(HELLO):
             connection.close()
-            fix = "start one with rlcore serve environment, of the same version of rlcore"
-            raise UserError("expected a server of environments", found=repr(hello[:16]), where=address, fix=fix)
+            fix = "start one with rlcore serve, of the same version of rlcore"
+            raise UserError("expected a server of rlcore", found=repr(hello[:16]), where=address, fix=fix)
         theirs, ours = hello[len(HELLO) :], secrets.token_bytes(CHALLENGE)
         connection.write(ours + _response(token, b"client", theirs, ours), deadline)
         told = True
@@ -185,6 +185,22 @@ def connect(address: str, token: str) -> Connection:
         connection.close()
         raise _other_token(address)
     return connection
+
+
+def hangs(address: str, within_s: float) -> bool:
+    """Whether a server can be connected to, but does not greet. One that cannot be reached ends its connections."""
+    host, _, port = address.rpartition(":")
+    try:
+        connection = Connection(socket.create_connection((host.strip("[]"), int(port)), timeout=within_s))
+    except OSError:
+        return False
+    try:
+        connection.read(1, time.monotonic() + within_s)
+    except Ended as ended:
+        return ended.late
+    finally:
+        connection.close()
+    return False
 
 
 def accepted(connection: Connection, token: str) -> bool:
@@ -209,7 +225,17 @@ def _response(token: str, side: bytes, of_server: bytes, of_client: bytes) -> by
 
 def _other_token(address: str) -> UserError:
     fix = f"set {TOKEN} to the token of the server"
-    return UserError("the server of environments refused the token", found="another one", where=address, fix=fix)
+    return UserError("the server refused the token", found="another one", where=address, fix=fix)
 
 
-__all__ = ["TOKEN", "Connection", "accepted", "connect", "in_url", "is_loopback", "listening_on", "server_token"]
+__all__ = [
+    "TOKEN",
+    "Connection",
+    "accepted",
+    "connect",
+    "hangs",
+    "in_url",
+    "is_loopback",
+    "listening_on",
+    "server_token",
+]

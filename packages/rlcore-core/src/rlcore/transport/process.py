@@ -1,4 +1,4 @@
-"""A process of another interpreter: its start, its bytes, what it prints, and its end.
+"""A child process: its start, its bytes, what it prints, and its end.
 
 Everything that it sends is untrusted: whatever breaks the protocol ends it.
 """
@@ -6,25 +6,25 @@ Everything that it sends is untrusted: whatever breaks the protocol ends it.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import select
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rlcore.errors import EnvironmentFailure, UserError
+from rlcore.errors import UserError
 from rlcore.transport.inside import shared_arrays
 from rlcore.transport.inside.shared_arrays import SharedArrays
-from rlcore.transport.inside.stops import stops_held
 from rlcore.transport.remote import Channel, Ended
-from rlcore.transport.variables import variables_for_child
 
-CHILD = Path(__file__).parent / "inside" / "child.py"
+INSIDE = Path(__file__).parent / "inside"
 TAIL_BYTES = 4000
 """What is kept of the printed output."""
 TAIL_LINES = 20
@@ -40,55 +40,63 @@ KILLED_S = 10.0
 class ChildProcess(Channel):
     """A running process, with all that belongs to it. It is killed when this object is collected, or this process ends.
 
+    Its standard input is the connection, in both directions, and what it prints is kept.
+
     Args:
-        python: the interpreter
-        variables: environment variables besides those that are passed on
+        command: the program and its arguments
+        variables: its environment variables
+        shares_memory: whether it gets `memory`. The descriptors of that, and of a pipe that closes with this process,
+            are its last arguments
 
     Raises:
-        UserError: there is no such interpreter.
-        EnvironmentFailure: it cannot be started.
+        OSError: it cannot be started.
     """
 
-    def __init__(self, python: str, variables: Mapping[str, str]) -> None:
-        program = found_interpreter(python)
+    def __init__(self, command: Sequence[str], variables: Mapping[str, str], *, shares_memory: bool = False) -> None:
         with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
-            try:
-                here, connection = socket.socketpair()
-                ours.callback(here.close)
-                theirs.callback(connection.close)
-                life, self._life = os.pipe()
-                theirs.callback(os.close, life)
-                ours.callback(os.close, self._life)
-                self._output, output = os.pipe()
-                theirs.callback(os.close, output)
-                ours.callback(os.close, self._output)
-                memory = shared_arrays.create()
-                ours.callback(os.close, memory)
-                given = [connection.fileno(), memory, life]
-                with stops_held():
-                    self._process = subprocess.Popen(
-                        [program, "-u", "-X", "faulthandler", str(CHILD), *map(str, given)],
-                        stdin=subprocess.DEVNULL,
-                        stdout=output,
-                        stderr=output,
-                        env=variables_for_child(variables),
-                        pass_fds=given,
-                        start_new_session=True,
-                    )
-            except OSError as error:
-                raise EnvironmentFailure(f"the interpreter {python} cannot be started: {error}") from None
+            here, connection = socket.socketpair()
+            ours.callback(here.close)
+            theirs.callback(connection.close)
+            life, alive = os.pipe()
+            theirs.callback(os.close, life)
+            ours.callback(os.close, alive)
+            output, printing = os.pipe()
+            theirs.callback(os.close, printing)
+            # A file, unlike a descriptor, cannot be that of somebody else after another thread has closed it.
+            self._output = ours.enter_context(open(output, "rb", buffering=0))
+            given = [life]
+            if shares_memory:
+                self.memory = SharedArrays(shared_arrays.create())
+                ours.callback(os.close, self.memory.descriptor)
+                given = [self.memory.descriptor, life]
+                command = [*command, *map(str, given)]
+            self._process = subprocess.Popen(
+                command,
+                stdin=connection.fileno(),
+                stdout=printing,
+                stderr=printing,
+                env=variables,
+                pass_fds=given,
+                start_new_session=True,
+            )
+            _kill_when_closed(life, self._process.pid)
             self._descriptors = ours.pop_all()
-        self.memory = SharedArrays(memory)
         self._owner = os.getpid()
         self._printed = b""
         super().__init__(here)
-        os.set_blocking(self._output, False)
+        os.set_blocking(output, False)
         self._reading, self._writing = select.poll(), select.poll()
         self._reading.register(self._connection, select.POLLIN)
         self._writing.register(self._connection, select.POLLOUT)
+        self._printing = output
         for poll in (self._reading, self._writing):
-            poll.register(self._output, select.POLLIN)
+            poll.register(output, select.POLLIN)
         self._finalizer = weakref.finalize(self, _end, self._process, self._descriptors, self._owner)
+
+    @property
+    def usable(self) -> bool:
+        """Whether it runs, as far as known, and belongs to this process and not to the parent of this fork."""
+        return not self.ended and os.getpid() == self._owner
 
     @property
     def ended(self) -> bool:
@@ -103,7 +111,7 @@ class ChildProcess(Channel):
             events = poll.poll(1000 * max(0.0, min(left, LOOK_S)))
             ready = False
             for descriptor, _ in events:
-                if descriptor == self._output:
+                if descriptor == self._printing:
                     self._read_output()
                 else:
                     ready = True
@@ -119,13 +127,14 @@ class ChildProcess(Channel):
     def _read_output(self) -> bool:
         """Read once what was printed, and return whether there may be more."""
         try:
-            data = os.read(self._output, CHUNK)
-        except BlockingIOError:
+            data = self._output.read(CHUNK)
+        except ValueError:  # another thread has closed it
             return False
-        if not data:
+        if data == b"":
             for poll in (self._reading, self._writing):
                 with contextlib.suppress(KeyError):
-                    poll.unregister(self._output)
+                    poll.unregister(self._printing)
+        if not data:
             return False
         self._printed = (self._printed + data)[-TAIL_BYTES:]
         return True
@@ -137,7 +146,7 @@ class ChildProcess(Channel):
                 if not self._read_output():
                     break
         lines = self._printed.decode("utf-8", "replace").strip().splitlines()
-        shown = [line for line in lines if str(CHILD.parent) not in line]  # own frames explain nothing
+        shown = [line for line in lines if str(INSIDE) not in line]  # own frames explain nothing
         return "\n".join(shown[-TAIL_LINES:])
 
     def forget_printed(self) -> None:
@@ -163,6 +172,8 @@ class ChildProcess(Channel):
             return "closed its connection"
         self.printed()
         self.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(KILLED_S)  # another thread may have killed it
         status = self._process.returncode
         if status is None or status >= 0:
             return f"ended with exit status {status}"
@@ -183,6 +194,18 @@ class ChildProcess(Channel):
     def kill(self) -> None:
         """Kill the process with its group, and free everything. A second call does nothing."""
         self._finalizer()
+
+
+def _kill_when_closed(pipe: int, group: int) -> None:
+    """Let Linux kill a process group when the other end of a pipe closes, also one that never returns to Python.
+
+    The group has inherited the pipe. Elsewhere, a process ends when its connection closes.
+    """
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):  # a kernel in user space may lack it
+            fcntl.fcntl(pipe, fcntl.F_SETSIG, signal.SIGKILL)
+            fcntl.fcntl(pipe, fcntl.F_SETOWN, -group)
+            fcntl.fcntl(pipe, fcntl.F_SETFL, fcntl.fcntl(pipe, fcntl.F_GETFL) | os.O_ASYNC)
 
 
 def _end(process: subprocess.Popen[bytes], descriptors: contextlib.ExitStack, owner: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import socket
@@ -24,7 +25,7 @@ class Unavailable(EnvironmentFailure):
 
 
 class NoPlace(Unavailable):
-    """A server has as many environments as it may have."""
+    """A server has as many connections as it may have."""
 
 
 LONGEST = 4000
@@ -100,6 +101,25 @@ class Channel(ABC):
         if not found:
             raise Ended(self._why_closed())
         return True
+
+    def why(self, error: Exception, timeout_s: float = math.inf) -> str:
+        """Why a message was not answered, with what was printed last. The other side is ended.
+
+        Args:
+            error: an `Ended`, or the description of what it sent
+            timeout_s: the time limit of the answer
+        """
+        reason = str(error) if isinstance(error, Ended) else f"sent {error}"
+        if isinstance(error, Ended) and error.late:
+            reason = f"did not answer within {timeout_s:g} s"
+        tail = self.tail()
+        self.kill()
+        return reason + tail
+
+    def tail(self) -> str:
+        """The end of a message about the other side: what it printed last."""
+        printed = self.printed()
+        return f"; it printed last: {redact(printed)}" if printed else ""
 
     @property
     @abstractmethod
@@ -279,16 +299,7 @@ class RemoteObject:
 
     def _failed(self, error: Exception, what: str, timeout_s: float) -> EnvironmentFailure:
         """End the connection, and return why."""
-        if isinstance(error, Ended) and error.late:
-            reason = f"did not answer within {timeout_s:g} s"
-        elif isinstance(error, Ended):
-            reason = str(error)
-        else:
-            reason = f"sent {error}"
-        printed = self._channel.printed()
-        self.kill()
-        tail = f"; it printed last: {printed}" if printed else ""
-        return EnvironmentFailure(redact(f"{what}: {self._named} {reason}{tail}"))
+        return EnvironmentFailure(redact(f"{what}: {self._named} {self._channel.why(error, timeout_s)}"))
 
 
 def raised(what: str, error: Mapping[str, Any]) -> Exception:

@@ -1,4 +1,4 @@
-"""Environments of other machines, which ``rlcore serve environment`` offers there."""
+"""What other machines offer with ``rlcore serve``: connections to servers."""
 
 from __future__ import annotations
 
@@ -8,39 +8,45 @@ from collections.abc import Sequence
 from rlcore.errors import EnvironmentFailure, RlcoreError, UserError
 from rlcore.transport.network import connect, server_token
 from rlcore.transport.remote import NoPlace, RemoteObject, Unavailable
+from rlcore.transport.watching import watch
 
 GREETING_S = 60.0
-"""Time for a server to start the process of an environment."""
+"""Time for a server to give a connection its place, such as the process of an environment."""
+KINDS = ("environment", "reward", "sandbox")
+"""What servers offer."""
 AVOIDED_S = 10.0
 """Time for which a server is not asked again after it could not be reached."""
 
 
-class ServedEnvironment(RemoteObject):
-    """A connection to a server, which has one process for it.
+class ServedObject(RemoteObject):
+    """A connection to a server, which has one place for it.
 
     Args:
         address: ``HOST:PORT``
-        environment: the id of the environment that the server must offer
+        id: the id of what the server must offer; None for any
+        kind: what the server must offer, one of `KINDS`
 
     Raises:
-        UserError: the token is missing or another one, or the server offers another environment.
-        EnvironmentFailure: the server cannot be reached, or has no room for another environment.
+        UserError: the token is missing or another one, or the server offers something else.
+        EnvironmentFailure: the server cannot be reached, or has no room for another connection.
     """
 
     reused = False
     """The server keeps the process, for any run: an idle connection would hold a place."""
 
-    def __init__(self, address: str, environment: str) -> None:
+    def __init__(self, address: str, id: str | None, kind: str = "environment") -> None:
         super().__init__(connect(address, server_token()), f"the server {address}")
+        self.address = address
         self.greeting = self.greeted(GREETING_S)
-        offered = self.greeting.get("environment")
-        if offered != environment:
+        offered = self.greeting.get(kind)
+        if not isinstance(offered, str) or id not in (None, offered):
             self.close()
+            others = [f"the {one} {self.greeting[one]!r}" for one in KINDS if one in self.greeting]
             raise UserError(
-                f"the run needs a server of the environment {environment!r}",
-                found=f"a server of {offered!r}",
+                f"the run needs a server of the {kind} {id!r}" if id else f"the run needs a server of a {kind}",
+                found=f"a server of {', '.join(others) or 'something else'}",
                 where=address,
-                fix=f"start rlcore serve environment for {environment} there, or correct environment.servers",
+                fix=f"start rlcore serve {kind} for {id or 'it'} there, or correct the key servers of its table",
             )
 
 
@@ -49,21 +55,22 @@ class Servers:
 
     Args:
         addresses: ``HOST:PORT`` of each
-        environment: the id of the environment
+        id: as for `ServedObject`
+        kind: as for `ServedObject`
     """
 
-    def __init__(self, addresses: Sequence[str], environment: str) -> None:
-        self._addresses, self._environment = list(addresses), environment
+    def __init__(self, addresses: Sequence[str], id: str | None, kind: str = "environment") -> None:
+        self._addresses, self._id, self._kind = list(addresses), id, kind
         self._next = 0
         self._avoided: dict[str, float] = {}
         """Until when a server is left out, by address."""
 
     def capacity(self) -> int:
-        """The number of environments that the servers run at a time; those that cannot be reached are left out."""
+        """The number of connections that the servers have at a time; those that cannot be reached are left out."""
         found = 0
         for address in self._addresses:
             try:
-                with ServedEnvironment(address, self._environment) as served:
+                with ServedObject(address, self._id, self._kind) as served:
                     most = served.greeting.get("most")
                     found += max(1, most) if type(most) is int else 1
             except NoPlace:
@@ -72,13 +79,13 @@ class Servers:
                 continue
         return max(1, found)
 
-    def __call__(self) -> RemoteObject:
+    def __call__(self) -> ServedObject:
         """A new connection.
 
         Raises:
             NoPlace: no server has a place, but one may have it later.
             Unavailable: no server can be reached.
-            UserError: all servers refuse; see `ServedEnvironment`.
+            UserError: all servers refuse; see `ServedObject`.
         """
         self._next = first = (self._next + 1) % len(self._addresses)
         turn = [*self._addresses[first:], *self._addresses[:first]]
@@ -86,7 +93,9 @@ class Servers:
         # The others come last: they may be there again, and otherwise their reason is reported.
         for address in sorted(turn, key=lambda one: self._avoided.get(one, 0.0) > now):
             try:
-                return ServedEnvironment(address, self._environment)
+                served = ServedObject(address, self._id, self._kind)
+                watch(served)
+                return served
             except NoPlace as failure:
                 failures.append(failure)
             except (EnvironmentFailure, UserError) as failure:
@@ -100,4 +109,4 @@ class Servers:
         raise Unavailable("; ".join(map(str, failures)))
 
 
-__all__ = ["ServedEnvironment", "Servers"]
+__all__ = ["ServedObject", "Servers"]

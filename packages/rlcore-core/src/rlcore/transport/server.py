@@ -1,8 +1,7 @@
-"""A server of environments: each connection gets a process with an environment, which the client resets and steps.
+"""A server of environments, a reward or a sandbox: each connection gets a place, which answers its requests.
 
-A client with the token can create the environment that the server offers, with any of its options, and call its
-methods. It can call nothing else. What it sends is untrusted otherwise: whatever breaks the protocol ends its
-connection.
+A client with the token can ask for what the server offers, and for nothing else. What it sends is untrusted otherwise:
+whatever breaks the protocol ends its connection.
 """
 
 from __future__ import annotations
@@ -12,17 +11,16 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from rlcore.console.wording import counted
 from rlcore.errors import RlcoreError
-from rlcore.transport.hosting import HostedEnvironments
 from rlcore.transport.inside.failures import described
 from rlcore.transport.inside.messages import BrokenMessage
 from rlcore.transport.inside.stream import Receiver, message_of
 from rlcore.transport.inside.values import NotSendable
 from rlcore.transport.network import Connection, accepted
-from rlcore.transport.remote import Ended, NoPlace, RemoteObject
+from rlcore.transport.remote import Ended, NoPlace
 
 LOOK_S = 0.2
 """Time between looks whether the server should stop."""
@@ -36,34 +34,81 @@ UNPROVEN = 128
 """Connections whose clients have not proved yet that they know the token. Others wait."""
 
 
-class EnvironmentServer:
-    """Serves the environments of a run's table.
+class Place(Protocol):
+    """What one connection has on the server. Its requests come one after the other."""
+
+    @property
+    def greeting(self) -> Mapping[str, Any]:
+        """What the client receives first."""
+        ...
+
+    @property
+    def usable(self) -> bool:
+        """Whether it can answer a further request."""
+        ...
+
+    def answer(self, action: str, given: Mapping[str, Any], timeout_s: float) -> Mapping[str, Any]:
+        """The ``value`` of an answer, or the ``error`` that was raised.
+
+        Raises:
+            RlcoreError: the answer is this error.
+            BrokenMessage: what was given is not a request of a client.
+        """
+        ...
+
+    def kill(self) -> None:
+        """End it at once, also while another thread waits for an answer."""
+        ...
+
+    def leave(self) -> None:
+        """Keep for a later connection what the client has left in order."""
+        ...
+
+
+class Offer(Protocol):
+    """What a server offers.
+
+    Attributes:
+        offered: what it is, such as ``environment``, and its id
+    """
+
+    offered: tuple[str, str]
+
+    def take(self) -> Place:
+        """A place for a new connection. Raises `RlcoreError`."""
+        ...
+
+    def close(self) -> None:
+        """End everything."""
+        ...
+
+
+class Server:
+    """Serves what is offered.
 
     Args:
-        hosted: creates the environments in processes of this machine
-        named: the environment with its plugin and its version
+        offer: gives each connection its place
+        named: what is offered, with its plugin and its version
         listening: a socket that listens
         token: what clients must know
-        most: environments at a time
-        timeout_s: longest time of a call in seconds; a client may ask for less
-        validated: the options of an environment, from those that a client sends
+        most: connections at a time
+        timeout_s: longest time of a request in seconds; a client may ask for less
         say: prints a line
     """
 
     def __init__(
         self,
-        hosted: HostedEnvironments,
+        offer: Offer,
         listening: socket.socket,
         *,
         named: str,
         token: str,
         most: int,
         timeout_s: float,
-        validated: Callable[[Any], Mapping[str, Any] | None],
         say: Callable[[str], None],
     ) -> None:
-        self._hosted, self._listening, self._named, self._token = hosted, listening, named, token
-        self._most, self._timeout_s, self._validated, self._say = most, timeout_s, validated, say
+        self._offer, self._listening, self._named, self._token = offer, listening, named, token
+        self._most, self._timeout_s, self._say = most, timeout_s, say
         self._room = threading.BoundedSemaphore(most)
         self._unproven = threading.BoundedSemaphore(UNPROVEN)
         self._connections: set[Connection] = set()
@@ -87,10 +132,10 @@ class EnvironmentServer:
         self._listening.close()
         for connection in list(self._connections):
             connection.kill()
-        self._hosted.close()
+        self._offer.close()
 
     def stop(self) -> None:
-        """End all connections and processes."""
+        """End all connections and their places."""
         self._stopped.set()
 
     def _welcome(self, connected: socket.socket, peer: str) -> None:
@@ -104,7 +149,7 @@ class EnvironmentServer:
             if not known:
                 self._say(f"refused   {peer}: it does not know the token")
             elif not self._room.acquire(timeout=ROOM_S):
-                limit = f"{counted(self._most, 'environment')}, its limit (--most)"
+                limit = f"{counted(self._most, 'connection')}, its limit (--most)"
                 full = described(NoPlace(f"the server has {limit}"))
                 _send(connection, {"id": 0, "error": {**full, "kind": "NoPlace", "ended": True}})
             else:
@@ -123,22 +168,23 @@ class EnvironmentServer:
     def _serve(self, connection: Connection) -> None:
         """Answer the requests of a client, one after the other."""
         try:
-            process = self._hosted.take()
+            place = self._offer.take()
         except RlcoreError as error:
             _send(connection, {"id": 0, "error": {**described(error), "ended": True}})
             return
         clean, busy, done = False, threading.Event(), threading.Event()
-        threading.Thread(target=_watch, args=(connection, process, busy, done), daemon=True).start()
+        threading.Thread(target=_watch, args=(connection, place, busy, done), daemon=True).start()
         try:
-            offered = {"environment": self._hosted.spec.id, "named": self._named, "most": self._most}
-            _send(connection, {"id": 0, "value": {**process.greeting, **offered}})
+            kind, id = self._offer.offered
+            about = {kind: id, "named": self._named, "most": self._most, "clock": f"{time.time():.3f}"}
+            _send(connection, {"id": 0, "value": {**place.greeting, **about}})
             receiver = Receiver()
             clean = True
             while True:
                 request = receiver.receive(_whole_message(connection))
                 clean = False
                 busy.set()
-                answer = self._answer(process, request)
+                answer = self._answer(place, request)
                 busy.clear()
                 clean = request["action"] == "close" and "value" in answer
                 _send(connection, answer)
@@ -147,12 +193,12 @@ class EnvironmentServer:
         finally:
             done.set()
             if clean and not self._stopped.is_set():
-                self._hosted.put_back(process)
+                place.leave()
             else:
-                process.kill()
+                place.kill()
 
-    def _answer(self, process: RemoteObject, request: Any) -> dict[str, Any]:
-        """The answer of the environment's process."""
+    def _answer(self, place: Place, request: Any) -> dict[str, Any]:
+        """The answer to a request."""
         if not isinstance(request, dict) or not request.keys() >= {"id", "action", "with", "timeout_s"}:
             raise BrokenMessage("something else than a request")
         number, action, given, asked_s = (request[name] for name in ("id", "action", "with", "timeout_s"))
@@ -162,25 +208,10 @@ class EnvironmentServer:
         if type(asked_s) not in (int, float) or not asked_s > 0:
             raise BrokenMessage(f"a time limit of {asked_s!r:.80}")
         try:
-            if action == "create":
-                given = self._creation(given)
-            answer = process.answer(action, given, min(asked_s, self._timeout_s))
+            answer = place.answer(action, given, min(asked_s, self._timeout_s))
         except RlcoreError as error:
-            return {"id": number, "error": {**described(error), "ended": not process.usable}}
+            return {"id": number, "error": {**described(error), "ended": not place.usable}}
         return {**answer, "id": number}
-
-    def _creation(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The creation of the environment that is offered, with the options of a client."""
-        try:
-            values = given["arguments"]["$options"]["values"]
-        except (KeyError, TypeError):
-            raise BrokenMessage("a creation without options") from None
-        spec = self._hosted.spec
-        return {
-            "kind": spec.action,
-            "target": spec.target,
-            "arguments": self._hosted.arguments(self._validated(values)),
-        }
 
 
 def _whole_message(connection: Connection) -> Callable[[memoryview], int]:
@@ -196,11 +227,11 @@ def _whole_message(connection: Connection) -> Callable[[memoryview], int]:
     return read_into
 
 
-def _watch(connection: Connection, process: RemoteObject, busy: threading.Event, done: threading.Event) -> None:
-    """Kill the process of a call if the client closes the connection meanwhile, so that its place is free again."""
+def _watch(connection: Connection, place: Place, busy: threading.Event, done: threading.Event) -> None:
+    """Kill the place of a request if the client closes the connection meanwhile, so that it is free again."""
     while not done.wait(LOOK_S):
         if busy.is_set() and connection.closed_by_other():
-            process.kill()
+            place.kill()
 
 
 def _send(connection: Connection, answer: Mapping[str, Any]) -> None:
@@ -211,4 +242,4 @@ def _send(connection: Connection, answer: Mapping[str, Any]) -> None:
     connection.write(message, time.monotonic() + SEND_S)
 
 
-__all__ = ["EnvironmentServer"]
+__all__ = ["Offer", "Place", "Server"]

@@ -1,6 +1,7 @@
 """The program of the other interpreter, which is started by its path: rlcore need not be installed there.
 
-Its arguments are the descriptors of the connection, of the shared memory, and of a pipe that closes with its parent.
+Its standard input is the connection, and its arguments are the descriptors of the shared memory, and of a pipe that
+closes with its parent.
 """
 
 from __future__ import annotations
@@ -13,35 +14,12 @@ import types
 
 PACKAGE = "_rlcore_transport"
 """The name of this folder as a package, so that its modules hide none of the environment's."""
+PARENT = "parent_pipe"
+"""The attribute of the package with the descriptor of the pipe that closes with the parent."""
 
 
 def end_with_parent(pipe: int) -> None:
-    """Kill this process group when the other end of the pipe closes.
-
-    On Linux the kernel does it, also while an extension never returns to the interpreter. Elsewhere a thread does.
-    """
-    try:
-        import fcntl
-        import signal
-
-        set_signal = 10  # F_SETSIG, which the module does not have everywhere
-        if not sys.platform.startswith("linux"):
-            raise OSError
-        fcntl.fcntl(pipe, set_signal, signal.SIGKILL)
-        fcntl.fcntl(pipe, fcntl.F_SETOWN, -os.getpgrp())
-        fcntl.fcntl(pipe, fcntl.F_SETFL, fcntl.fcntl(pipe, fcntl.F_GETFL) | os.O_NONBLOCK | os.O_ASYNC)
-        try:
-            closed = os.read(pipe, 1) == b""  # it may have closed before
-        except BlockingIOError:
-            closed = False
-        if closed:
-            os.killpg(0, signal.SIGKILL)
-    except (ImportError, OSError):
-        threading.Thread(target=_wait, args=(pipe,), name="rlcore-parent", daemon=True).start()
-
-
-def _wait(pipe: int) -> None:
-    os.set_blocking(pipe, True)
+    """Kill this process group when the other end of the pipe closes."""
     while os.read(pipe, 1):
         continue
     os.killpg(0, 9)
@@ -49,15 +27,20 @@ def _wait(pipe: int) -> None:
 
 def main() -> None:
     """Serve the parent until it closes the connection."""
-    connection, memory, pipe = map(int, sys.argv[1:4])
-    for descriptor in (connection, memory, pipe):
+    memory, pipe = map(int, sys.argv[1:3])
+    for descriptor in (memory, pipe):
         os.set_inheritable(descriptor, False)
-    end_with_parent(pipe)
+    connection = os.dup(0)
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    if not sys.platform.startswith("linux"):  # where the parent has told the kernel to do it
+        threading.Thread(target=end_with_parent, args=(pipe,), name="rlcore-parent", daemon=True).start()
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != here]
     sys.argv[:] = [""]
     package = types.ModuleType(PACKAGE)
     package.__path__ = [here]
+    vars(package)[PARENT] = pipe  # for code that forks and lets another process end with the parent
     sys.modules[PACKAGE] = package
     importlib.import_module(PACKAGE + ".stops").leave_stops_to_main()
     importlib.import_module(PACKAGE + ".serving").serve(connection, memory)

@@ -1,0 +1,180 @@
+"""The sandbox ``served``: the contract, servers that are lost, other limits, and answers of another form."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from typing import Any
+
+import pytest
+from rlcore.errors import SandboxFailure
+from rlcore.session.sandboxes import SandboxChoice
+from rlcore.specs import SandboxSpec
+from rlcore.testing import check_sandbox
+from rlcore.testing.sandboxes import LIMITS
+from rlcore.transport.network import TOKEN, listening_on
+from rlcore.transport.server import Server
+from rlcore.types import CodeResult, SandboxLimits, SandboxSupport
+from rlcore_sandbox.served import ServedSandbox, ServedSandboxConfig, available, checked_result
+from rlcore_sandbox.serving import SandboxOffer
+
+KNOWN = "a token of the tests"
+
+
+@pytest.fixture(autouse=True)
+def token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(TOKEN, KNOWN)
+
+
+class Echo:
+    """A sandbox whose cells return their number and their code."""
+
+    def __init__(self) -> None:
+        self.opened = 0
+
+    async def open(self, images: Sequence[bytes]) -> EchoSession:
+        self.opened += 1
+        return EchoSession()
+
+    async def close(self) -> None:
+        pass
+
+
+class EchoSession:
+    def __init__(self) -> None:
+        self.count = 0
+
+    async def run(self, code: str) -> CodeResult:
+        if code == "wait":
+            await asyncio.sleep(60)
+        self.count += 1
+        return CodeResult(status="ok", stdout=f"{self.count} {code}")
+
+    async def close(self) -> None:
+        pass
+
+
+class Running:
+    """A server in a thread."""
+
+    def __init__(self, limits: SandboxLimits = LIMITS) -> None:
+        listening, self.echo = listening_on("127.0.0.1", 0), Echo()
+        self.address = f"127.0.0.1:{listening.getsockname()[1]}"
+        choice = SandboxChoice(spec=SandboxSpec(id="echo", target="a:b"), support=SandboxSupport())
+        offer = SandboxOffer(self.echo, choice, limits)
+        self.server = Server(
+            offer, listening, named="the sandbox 'echo'", token=KNOWN, most=4, timeout_s=60, say=lambda line: None
+        )
+        self._thread = threading.Thread(target=self.server.run, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self.server.stop()
+        self._thread.join(timeout=10)
+        assert not self._thread.is_alive()
+
+
+@contextmanager
+def running(*limits: SandboxLimits) -> Iterator[list[Running]]:
+    servers = [Running(each) for each in limits]
+    try:
+        yield servers
+    finally:
+        for server in servers:
+            server.stop()
+
+
+def served(*servers: Running) -> ServedSandbox:
+    return ServedSandbox(ServedSandboxConfig(servers=[server.address for server in servers]), LIMITS)
+
+
+def test_session_moves_only_until_its_first_cell() -> None:
+    async def use(sandbox: ServedSandbox, first: Running, second: Running) -> None:
+        session = await sandbox.open(())
+        lost, left = (first, second) if first.echo.opened else (second, first)
+        await asyncio.to_thread(lost.stop)
+        assert (await session.run("a")).stdout == "1 a"
+        result = await session.run("b")
+        assert (result.stdout, result.reset) == ("2 b", False)
+        await asyncio.to_thread(left.stop)
+        with pytest.raises(SandboxFailure, match="is lost"):
+            await session.run("c")
+        await sandbox.close()
+
+    with running(LIMITS, LIMITS) as (first, second):
+        asyncio.run(use(served(first, second), first, second))
+
+
+def test_cancelled_cell_leaves_a_session_that_says_what_is_lost() -> None:
+    async def use(sandbox: ServedSandbox) -> CodeResult:
+        session = await sandbox.open(())
+        task = asyncio.ensure_future(session.run("wait"))
+        await asyncio.sleep(0.3)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        result = await session.run("a")
+        await sandbox.close()
+        return result
+
+    with running(LIMITS) as (server,):
+        result = asyncio.run(use(served(server)))
+    assert (result.stdout, result.reset) == ("1 a", True)
+
+
+def test_other_limits_are_named_before_the_run() -> None:
+    with running(replace(LIMITS, memory_mb=64)) as (server,):
+        config = ServedSandboxConfig(servers=[server.address])
+        reason = available(config, LIMITS).reason
+        with pytest.raises(SandboxFailure, match="the limits of sessions differ"):
+            asyncio.run(served(server).open(()))
+    assert f"{server.address}: the limits of sessions differ: memory_mb is 2048 here and 64 on the server" == reason
+    assert "Connection refused" in available(config, LIMITS).reason
+
+
+OK = {"status": "ok"}
+ANSWERS: list[Any] = [
+    None,
+    {"value": {}, "images": []},
+    {"value": {"status": "fine"}, "images": []},
+    {"value": {**OK, "images": ["0"] * 3}, "images": [b"", b"", b""]},
+    {"value": {**OK, "images": ["0"], "image_names": ["a"]}, "images": [b"GIF89a"]},
+    {"value": {**OK, "images": ["7"]}, "images": []},
+]
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_answer_of_another_form_is_a_failure_of_the_sandbox(answer: Any) -> None:
+    with pytest.raises(SandboxFailure):
+        checked_result(answer, LIMITS)
+    assert len(checked_result({"value": {**OK, "stdout": "a" * 10**6}, "images": []}, LIMITS).stdout) < 2000
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="the local sandboxes need Linux")
+def test_command_offers_the_contract_of_a_sandbox() -> None:
+    limits = [f"{name}={value}" for name, value in asdict(LIMITS).items()]
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-m", "rlcore", "serve", "sandbox", "--port", "0", *limits],
+        env={**os.environ, TOKEN: KNOWN},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        found = re.search(r" on (\S+), at most", line)
+        assert found is not None, line + process.stdout.read()
+        check_sandbox("served", options={"servers": [found[1]]})
+    finally:
+        process.terminate()
+        assert process.wait(timeout=20) == 0
+        process.communicate()

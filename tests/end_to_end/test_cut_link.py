@@ -1,0 +1,120 @@
+"""A run whose reward and half of whose environments are on another host, a network namespace, whose link is cut."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+TOKEN = "a token of the tests"
+CUT_S = 15.0
+SETTINGS = ("trainer.tasks_per_step=4", "trainer.steps=8", "warmup.steps=10", "evaluation.every=0", "name=run")
+
+
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True)
+
+
+class OtherHost:
+    """A network namespace that is connected to this one by two virtual devices."""
+
+    def __init__(self) -> None:
+        number = secrets.randbelow(2**14)
+        self.name, self._here, self._there = f"rlcore-{number}", f"rlh{number}", f"rlt{number}"
+        network = f"10.231.{number // 64}.{4 * (number % 64)}"
+        stem, _, last = network.rpartition(".")
+        near, self.address = f"{stem}.{int(last) + 1}", f"{stem}.{int(last) + 2}"
+        ip("netns", "add", self.name)
+        ip("link", "add", self._here, "type", "veth", "peer", "name", self._there, "netns", self.name)
+        ip("address", "add", f"{near}/30", "dev", self._here)
+        ip("-n", self.name, "address", "add", f"{self.address}/30", "dev", self._there)
+        ip("link", "set", self._here, "up")
+        self.connect()
+
+    def connect(self) -> None:
+        ip("-n", self.name, "link", "set", self._there, "up")
+
+    def cut(self) -> None:
+        ip("-n", self.name, "link", "set", self._there, "down")
+
+    def remove(self) -> None:
+        ip("netns", "delete", self.name)
+
+
+@pytest.fixture
+def other() -> Iterator[OtherHost]:
+    try:
+        host = OtherHost()
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"network namespaces cannot be created: {error}")
+    yield host
+    host.remove()
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[..., str]]:
+    """Starts a server, and returns its address."""
+    with ExitStack() as stack:
+
+        def started(*words: str, before: Sequence[str] = (), host: str = "127.0.0.1") -> str:
+            process = subprocess.Popen(
+                [*before, sys.executable, "-u", "-m", "rlcore", "serve", *words, "--host", host, "--port", "0"],
+                cwd=tmp_path,
+                env={**os.environ, "RLCORE_SERVER_TOKEN": TOKEN},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            stack.callback(process.communicate)
+            stack.callback(process.kill)
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            found = re.search(r" on (\S+), at most", line)
+            assert found is not None, line + process.stdout.read()
+            threading.Thread(target=process.stdout.read, daemon=True).start()
+            return found[1]
+
+        yield started
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_run_goes_on_after_a_link_was_cut(other: OtherHost, serve: Callable[..., str], tmp_path: Path) -> None:
+    there = {"before": ("ip", "netns", "exec", other.name), "host": other.address}
+    offered = ("environment", "-p", "gsm8k-tools", "--most", "16")
+    environments = [serve(*offered), serve(*offered, **there)]
+    reward = serve("reward", "math-numeric-equal", **there)
+    keys = (f"environment.servers=[{','.join(environments)}]", f"reward.0.servers=[{reward}]")
+    printed, cut_at = "", 0.0
+    with subprocess.Popen(
+        [sys.executable, "-u", "-m", "rlcore", "run", "-p", "gsm8k-tools", *SETTINGS, *keys],
+        cwd=tmp_path,
+        env={**os.environ, "RLCORE_SERVER_TOKEN": TOKEN},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as run:
+        assert run.stdout is not None
+        for line in run.stdout:
+            printed += line
+            if line.startswith("step     2 "):
+                other.cut()
+                cut_at = time.monotonic()
+                threading.Timer(CUT_S, other.connect).start()
+    assert run.returncode == 0, printed
+    assert time.monotonic() - cut_at > CUT_S, printed
+    rows = [json.loads(line) for line in (tmp_path / "runs/run/metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [row["step"] for row in rows] == list(range(1, 9))
+    assert rows[0]["not_scored"] == rows[-1]["not_scored"] == 0
+    assert sum(row["not_scored"] for row in rows) <= 16, "at most the episodes that were on the other host"
+    assert not [name for row in rows for name in row if name.startswith("reward_error")], "calls were made again"
