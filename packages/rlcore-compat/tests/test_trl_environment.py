@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import random
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,12 +14,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from rlcore.cli.run import run
-from rlcore.errors import DataError, UserError
+from rlcore.errors import DataError, EnvironmentFailure, UserError
 from rlcore.plugins.registry import Registry
 from rlcore.specs import EnvironmentSpec
 from rlcore.testing import check_plugin, make_trajectory
 from rlcore.transport.hosting import HostedEnvironments, interpreters
 from rlcore.types import Message, Observation, Step, Stop, Task, ToolCall
+from rlcore_compat import trl_environment
 from rlcore_compat.trl_config import TrlDataConfig, TrlEnvironmentConfig
 from rlcore_compat.trl_environment import TrlEnvironment, trl_environment_reward
 from rlcore_compat.trl_tasks import TrlTasks
@@ -63,6 +66,19 @@ class Silent:
         return self.number
 
 
+class Faulty(Silent):
+    """Its number says how."""
+
+    def reset(self, number: int, prompt: Any) -> Any:
+        super().reset(number, prompt)
+        if number == 0:
+            time.sleep(60)
+        return "x" * 300_000 if number == 1 else None
+
+    def get_reward(self) -> Any:
+        return {2: float("nan"), 3: "good", 4: 10**400}.get(self.number, 1.0)
+
+
 class Resetless:
     def press(self) -> None:
         """Press."""
@@ -73,6 +89,10 @@ def length(completions: Any, environments: Any, number: Any, **columns: Any) -> 
     assert environment.number == number[0]
     assert environment.prompt == [{"role": "user", "content": "Go."}]
     return [float(len(completion))]
+
+
+def one_number(completions: Any, **columns: Any) -> Any:
+    return 0.5
 
 
 def none(prompts: Any, **columns: Any) -> list[None]:
@@ -134,6 +154,40 @@ def test_reward_functions_of_trl_get_the_episode_and_are_weighted() -> None:
     assert dict(end.info)["reward/length"] == 1.5
     cut = play(made("Silent", rewards=[f"{HERE}:length"], max_turns=1), TASK, [calls(("tell", {}))])[1][0]
     assert (cut.stop, cut.reward) == (Stop.MAX_TURNS, 1.0)
+
+
+def numbered(number: int) -> Task:
+    return dataclasses.replace(TASK, fields={"number": number})
+
+
+@pytest.mark.parametrize(
+    ("number", "reason"), [(2, "it returned nan"), (3, "it returned 'good'"), (4, "it returned 1")]
+)
+def test_rewards_that_are_no_finite_numbers_are_failures(number: int, reason: str) -> None:
+    with pytest.raises(EnvironmentFailure, match=f"get_reward must return a finite number, {reason}"):
+        play(made("Faulty"), numbered(number), [DONE])
+
+
+def test_other_faults_are_failures_with_the_reason() -> None:
+    with pytest.raises(EnvironmentFailure, match="one_number must return a list with a value for each completion"):
+        play(made("Silent", rewards=[f"{HERE}:one_number"]), TASK, [DONE])
+    with pytest.raises(EnvironmentFailure, match="300,000 characters; the limit is 200,000"):
+        play(made("Faulty"), numbered(1), [])
+    _, (end,) = play(made("Silent", rewards=[f"{HERE}:length"] * 2), TASK, [DONE])
+    assert end.reward == 2.0  # of both
+
+
+def test_a_reset_that_hangs_does_not_stop_the_other_episodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trl_environment, "ALONE_S", 0.2)
+
+    async def together() -> None:
+        hanging = asyncio.create_task(made("Faulty").reset(numbered(0), seed=0))
+        await asyncio.sleep(0.05)
+        others = (made("Faulty").reset(numbered(5), seed=0) for _ in range(8))
+        await asyncio.wait_for(asyncio.gather(*others), 5)
+        hanging.cancel()
+
+    asyncio.run(together())
 
 
 @pytest.mark.parametrize("hosted", [False, True])

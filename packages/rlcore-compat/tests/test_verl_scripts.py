@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from commands_here import pretend_packages
 from rlcore.cli.run import run
 from rlcore.config.adapters import translate
 from rlcore.config.messages import Problem, ProblemsError
@@ -180,10 +181,4 @@ def prepare(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             row["extra_info"] = {"question": turns[0][1], "answer": turns[1][1]}
             row["messages"] = [{"role": role, "content": text} for role, text in turns]
         (folder / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    for name, version in (("vllm", "0.32.0"), ("wandb", "0.26.0"), ("tensorboard", "2.20.0")):
-        information = folder / "site" / f"{name}-{version}.dist-info"
-        information.mkdir(parents=True)
-        (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-    monkeypatch.syspath_prepend(str(folder / "site"))
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")  # only the settings are checked, as the model is not on this machine
+    pretend_packages(monkeypatch, folder, "vllm", "wandb", "tensorboard")

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.error
 from pathlib import Path
 
@@ -127,6 +128,13 @@ def tries(task, policy):
     os.utime(task.fields["secret"], (1, 1))
     assert not done, done
     return len(attempts(task.fields))
+
+
+def leaves_its_group(task, policy):
+    seconds = str(600 + task.fields["number"])
+    subprocess.Popen(["setsid", "sleep", seconds])
+    subprocess.run(f"setsid sleep {seconds} > /dev/null 2>&1 &", shell=True, check=True)
+    time.sleep(600)
 
 
 def works(task, policy):

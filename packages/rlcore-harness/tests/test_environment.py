@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import socket
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -21,6 +24,7 @@ from rlcore.testing import check_plugin, check_reward, make_trajectory
 from rlcore.testing.harnesses import SilentPolicy
 from rlcore.testing.rewards import RewardCase
 from rlcore.types import Message, Response, Step, Stop, Task
+from rlcore_harness import homes
 from rlcore_harness.checks import check
 from rlcore_harness.config import HarnessConfig
 from rlcore_harness.environment import AgentHarness
@@ -86,10 +90,11 @@ def test_process_stays_warm_and_keeps_its_key(agent: str) -> None:
     assert [play(config).reward for _ in range(3)] == [1, 2, 3]
 
 
-def test_reward_reaches_the_policy() -> None:
+def test_reward_reaches_the_policy_and_refused_requests_are_counted() -> None:
     policy = Policy()
-    assert play(configured("reports"), policy).reward is None
-    assert policy.rewards == [0.5]
+    step = play(configured("reports"), policy)
+    assert (step.reward, dict(step.info)) == (None, {"refused_requests": 1.0})
+    assert (policy.rewards, policy.turns) == ([0.5], 1)
 
 
 @pytest.mark.parametrize(
@@ -226,6 +231,37 @@ def test_confined_agent_cannot_escape(secret: Path) -> None:
         with pytest.raises(EnvironmentFailure) as failed:  # they work in an agent that is not confined
             play(HarnessConfig(agent=f"{ESCAPES}:tries"), task=replace(TASK, fields={**fields, "only": done}))
         assert all(repr(name) in str(failed.value) for name in done)
+
+
+RUN = """
+import sys
+from test_environment import NUMBER, TASK, Policy, confined, play, replace
+play(confined("leaves_its_group"), task=replace(TASK, fields={"number": int(sys.argv[1])}))
+"""
+
+
+@pytest.mark.slow
+def test_what_a_confined_agent_started_ends_with_a_killed_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    command = [sys.executable, "-c", RUN, str(NUMBER)]
+    with subprocess.Popen(command, cwd=AGENTS.parent) as run:
+        until = time.monotonic() + 30
+        while left().count("\n") < 2 and time.monotonic() < until:
+            time.sleep(0.05)
+        assert left().count("\n") == 2
+        run.kill()
+    while left() and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not left()
+    (folder,) = tmp_path.glob("rlcore-agent-*")
+    os.utime(folder, (1, 1))
+    monkeypatch.setattr(homes, "_looked", threading.Lock())
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    used = homes.Home()
+    os.utime(used.path, (1, 1))
+    homes._delete_left()
+    assert list(tmp_path.glob("rlcore-agent-*")) == [used.path]
+    used.delete()
 
 
 def test_confined_agent_works_and_finds_nothing_of_earlier_episodes() -> None:

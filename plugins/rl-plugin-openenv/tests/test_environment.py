@@ -9,6 +9,7 @@ import pytest
 from pydantic import ValidationError
 from rl_plugin_openenv.config import DataConfig, EnvironmentConfig
 from rl_plugin_openenv.dataset import SeededTasks
+from rl_plugin_openenv.demo import COLORS
 from rl_plugin_openenv.environment import OpenEnvChat, check
 from rl_plugin_openenv.observations import Viewer
 from rl_plugin_openenv.schemas import CallAction, FormAction, TextAction, action_of
@@ -119,6 +120,20 @@ def test_invalid_addresses_are_rejected_without_their_secrets(url: str) -> None:
     with pytest.raises(ValidationError) as error:
         EnvironmentConfig(url=url)
     assert "secret" not in error.value.errors()[0]["msg"]
+
+
+def test_a_server_scores_an_answer_that_a_token_limit_cut() -> None:
+    async def cut(written: Message | None) -> float | None:
+        environment = OpenEnvChat(EnvironmentConfig())
+        try:
+            await environment.reset(Task(id="a", messages=(), fields={"seed": 1}), seed=0)
+            return (await environment.cut(written)).reward
+        finally:
+            await environment.close()
+
+    rewards = [event_loop.run(cut(Message(role="assistant", content=color))) for color in COLORS]
+    assert sorted(map(str, rewards)) == ["0.0"] * 5 + ["1.0"]
+    assert event_loop.run(cut(None)) == 0.0
 
 
 def test_step_after_the_end_raises() -> None:

@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.server import ThreadingHTTPServer
 from pathlib import Path
@@ -28,12 +28,15 @@ def press(times: Any, name: str = "press") -> Message:
     return Message(role="assistant", content="now", tool_calls=(ToolCall(name=name, arguments={"times": times}),))
 
 
-async def play(actions: list[Message], url: str = "demo", number: int = 3, **options: Any) -> list[Step]:
+async def play(
+    actions: list[Message], url: str = "demo", number: int = 3, cut: Sequence[Message | None] = (), **options: Any
+) -> list[Step]:
     environment = ResourcesServer(ServerTable(url=url, **options))
     try:
         first: Observation = await environment.reset(TASKS[number], seed=0)
         assert [tool.name for tool in first.tools] == ["press"]
-        return [await environment.step(action) for action in actions]
+        steps = [await environment.step(action) for action in actions]
+        return [*steps, *[await environment.cut(written) for written in cut]]
     finally:
         await environment.close()
 
@@ -52,9 +55,12 @@ def test_sessions_keep_apart_and_are_verified() -> None:
     assert event_loop.run(together()) == [float(number % 2 == 0) for number in range(len(TASKS))]
 
 
-def test_episode_is_verified_after_the_last_turn() -> None:
-    (step,) = event_loop.run(play([press(TASKS[3].fields["row"]["wanted"])], max_turns=1))
+def test_episode_is_verified_after_the_last_turn_and_when_it_is_cut() -> None:
+    right = press(TASKS[3].fields["row"]["wanted"])
+    (step,) = event_loop.run(play([right], max_turns=1))
     assert (step.reward, step.terminated, step.stop) == (1.0, False, Stop.MAX_TURNS)
+    assert event_loop.run(play([right], cut=[Message(role="assistant", content="I pre")]))[-1].reward == 1.0
+    assert event_loop.run(play([], cut=[None]))[-1].reward == 0.0
 
 
 def test_model_sees_what_is_wrong_with_a_call() -> None:

@@ -3,13 +3,12 @@ from __future__ import annotations
 from rl_plugin_openenv.config import RowsConfig
 from rl_plugin_openenv.nemo_gym_rows import Rows
 from rlcore.testing import RewardCase, check_plugin, make_trajectory
-from rlcore.types import Message, Stop, Task, ToolCall
+from rlcore.types import Message, Task, ToolCall
 
 TASK = Task(id="a", messages=())
 CASES = [
     RewardCase(task=TASK, trajectory=make_trajectory("1", metrics={"step_reward": 2.5}), value=2.5),
     RewardCase(task=TASK, trajectory=make_trajectory("1"), value=None),
-    RewardCase(task=TASK, trajectory=make_trajectory("1", stop=Stop.LENGTH), value=0.0),
 ]
 
 

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import random
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from rlcore.episodes.context import EpisodeContext
+from rlcore.episodes.scoring import reward_names
 from rlcore.episodes.threads import run_in_thread
 from rlcore.episodes.tool import ToolResult, tool
 from rlcore.episodes.tool_environment import ToolEnvironment
 from rlcore.errors import EnvironmentFailure, UserError
 from rlcore.plugins.loading import load_attribute
 from rlcore.types import Message, Observation, RewardResult, Step, Task, ToolCall, Trajectory, thaw
+from rlcore.types.checking import is_finite
 
 RESERVED = ("reset", "get_reward")
 REWARD = "reward/"
 """Begins the names of the rewards in the metrics of a trajectory."""
-_drawing = threading.Lock()
+LONGEST_TEXT = 200_000
+"""Characters of the text of ``reset``. Rendering a longer one would delay all episodes."""
+ALONE_S = 10.0
+"""Time in which a ``reset`` has Python's random generator to itself. One that hangs must not stop all episodes."""
+_drawing: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
 
 class TrlEnvironment(ToolEnvironment):
@@ -56,9 +63,11 @@ class TrlEnvironment(ToolEnvironment):
         """Call ``reset`` with the fields of the task. Its text follows that of the last message."""
         observation = await super().reset(task, seed=seed, context=context)
         self._columns = {**thaw(task.fields), "prompt": list(map(_as_dict, observation.messages))}
-        text = await run_in_thread(_seeded, seed, self._made.reset, self._columns)
+        text = await _alone(_seeded, seed, self._made.reset, self._columns)
         if text is not None and not isinstance(text, str):
             raise EnvironmentFailure(f"reset must return a text or None, it returned {type(text).__name__}")
+        if text is not None and len(text) > LONGEST_TEXT:
+            raise EnvironmentFailure(f"reset returned {len(text):,} characters; the limit is {LONGEST_TEXT:,}")
         messages = observation.messages or (Message(role="user", content=""),)
         if text is not None:
             messages = (*messages[:-1], replace(messages[-1], content=messages[-1].text + text))
@@ -89,17 +98,23 @@ class TrlEnvironment(ToolEnvironment):
         """The rewards by name. None is a function that does not score this episode."""
         rewards: dict[str, float | None] = {}
         if inspect.ismethod(getattr(self._made, "get_reward", None)):
-            rewards[REWARD + type(self._made).__name__] = float(await _asked(self._made.get_reward))
+            rewards[REWARD + type(self._made).__name__] = _number(await _asked(self._made.get_reward), "get_reward")
         columns = {name: [value] for name, value in self._columns.items() if name != "prompt"}
-        for function, weight in zip(self._functions, self._weights, strict=True):
-            (value,) = await _asked(
+        names = reward_names([function.__name__ for function in self._functions])
+        for name, function, weight in zip(names, self._functions, self._weights, strict=True):
+            values = await _asked(
                 function,
                 prompts=[list(map(_as_dict, self._prompt))],
                 completions=[list(map(_as_dict, self._said))],
                 environments=[self._made],
                 **columns,
             )
-            rewards[REWARD + function.__name__] = None if value is None else weight * float(value)
+            try:
+                (value,) = values
+            except (TypeError, ValueError):
+                text = f"{name} must return a list with a value for each completion, it returned {values!r:.80}"
+                raise EnvironmentFailure(text) from None
+            rewards[REWARD + name] = None if value is None else weight * _number(value, name)
         return rewards
 
 
@@ -125,15 +140,37 @@ def loaded(target: str, key: str) -> Any:
     return load_attribute(target, what=f"{key} {target!r}")
 
 
+def _number(value: Any, name: str) -> float:
+    """A reward. Numbers of other libraries are converted."""
+    try:
+        reward = float(value)
+    except (TypeError, ValueError, OverflowError):
+        reward = float("nan")
+    if not is_finite(reward):
+        raise EnvironmentFailure(f"{name} must return a finite number, it returned {value!r:.80}")
+    return reward
+
+
+async def _alone(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function in a thread, one at a time."""
+    async with _drawing.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
+        calling = asyncio.ensure_future(run_in_thread(function, *arguments))
+        try:
+            await asyncio.wait([calling], timeout=ALONE_S)
+        except asyncio.CancelledError:
+            calling.cancel()
+            raise
+    return await calling
+
+
 def _seeded(seed: int, reset: Callable[..., Any], columns: Mapping[str, Any]) -> Any:
     """Call ``reset`` so that all episodes of a task begin in the same state, if it draws from Python's generator."""
-    with _drawing:
-        state = random.getstate()
-        random.seed(seed)
-        try:
-            return reset(**columns)
-        finally:
-            random.setstate(state)
+    state = random.getstate()
+    random.seed(seed)
+    try:
+        return reset(**columns)
+    finally:
+        random.setstate(state)
 
 
 async def _asked(function: Callable[..., Any], **named: Any) -> Any:

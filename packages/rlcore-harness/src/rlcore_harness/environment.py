@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rlcore.episodes.context import EpisodeContext
@@ -19,6 +20,8 @@ from rlcore_harness.inside.given import Place
 from rlcore_harness.processes import AgentProcess, processes_of
 from rlcore_harness.server import policy_server
 
+REFUSED = "refused_requests"
+"""The name of their number in the metrics of a trajectory."""
 SETTLING_S = 1.0
 """Time for the server to notice that the agent has received the last answer."""
 LATE_S = 10.0
@@ -50,7 +53,8 @@ class AgentHarness:
             with policy_server().session(asked, loop=asyncio.get_running_loop(), key=process.key) as session:
                 place = Place(session.base_url, session.root_url, process.key, seed)
                 if self._config.command is not None:
-                    return await self._command(self._config.command[0], process, place, given, context)
+                    step = await self._command(self._config.command[0], process, place, given, context)
+                    return replace(step, info={REFUSED: float(session.refused)})
                 outcome = await run_in_thread(
                     process.solve, place, given, scratch=context.scratch, timeout_s=context.remaining_s + LATE_S
                 )
@@ -66,7 +70,7 @@ class AgentHarness:
                 context.logger.warning("the agent leaves %s running, so each episode starts a new process", left)
             if outcome.error is not None:
                 raise outcome.error
-            return Step(terminated=True, reward=outcome.reward)
+            return Step(terminated=True, reward=outcome.reward, info={REFUSED: float(session.refused)})
         finally:
             if reusable:
                 processes.put_back(process)

@@ -19,10 +19,12 @@ from rlcore.errors import EnvironmentFailure
 from rlcore.redaction import redact
 from rlcore.transport.hosting import lent_packages
 from rlcore.transport.interpreter import Interpreter
-from rlcore.transport.process import CHILD, ChildProcess
+from rlcore.transport.process import INSIDE as TRANSPORT
+from rlcore.transport.process import ChildProcess
 from rlcore.transport.remote import absolute, raised
 
 from rlcore_harness.config import HarnessConfig
+from rlcore_harness.homes import Home
 from rlcore_harness.inside.given import Place
 
 INSIDE = "rlcore_harness.inside.episode"
@@ -68,7 +70,7 @@ class AgentProcess:
         self._named = config.agent or " ".join(config.command or ())
         self._interpreter: AgentInterpreter | None = None
         self._killed = False
-        self._home: Path | None = None
+        self._home: Home | None = None
         """The only folder in which a confined process can write."""
 
     @property
@@ -81,8 +83,8 @@ class AgentProcess:
         if self._interpreter is None:
             variables = self._config.variables
             if self._config.confined:
-                self._home = Path(tempfile.mkdtemp(prefix="rlcore-agent-"))
-                variables = {**dict.fromkeys(("HOME", "TMPDIR", "XDG_CACHE_HOME"), str(self._home)), **variables}
+                self._home = Home()
+                variables = {**dict.fromkeys(("HOME", "TMPDIR", "XDG_CACHE_HOME"), str(self._home.path)), **variables}
             self._interpreter = AgentInterpreter(
                 self._python,
                 variables={
@@ -98,13 +100,13 @@ class AgentProcess:
                 packages=lent_packages(f"{INSIDE}:solve"),
             )
             if self._home is not None:
-                self._confine(self._interpreter, self._home, root_url)
+                self._confine(self._interpreter, self._home.path, root_url)
         if self._killed:  # while it started
             self.kill()
         return self._interpreter
 
     def _confine(self, interpreter: AgentInterpreter, home: Path, root_url: str) -> None:
-        own = [str(Path(__file__).parent / "inside"), str(CHILD.parent)]
+        own = [str(Path(__file__).parent / "inside"), str(TRANSPORT)]
         words = [word for word in self._config.command or () if os.path.isfile(word)]
         file = Path(str(self._agent).rpartition(":")[0])
         interpreter.call(
@@ -120,9 +122,9 @@ class AgentProcess:
         """The working directory of an episode: ``scratch``, or a new folder of a confined process."""
         if self._home is None:
             return str(scratch)
-        for path in self._home.iterdir():
+        for path in self._home.path.iterdir():
             delete_folder(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-        return tempfile.mkdtemp(prefix="episode-", dir=self._home)
+        return tempfile.mkdtemp(prefix="episode-", dir=self._home.path)
 
     def load(self, base_url: str, root_url: str, *, timeout_s: float) -> None:
         """Import the agent. Raises as `Interpreter.describe`."""
@@ -170,7 +172,7 @@ class AgentProcess:
         if self._interpreter is not None:
             self._interpreter.kill()
         if self._home is not None:
-            delete_folder(self._home)
+            self._home.delete()
 
     def _call(self, name: str, arguments: Mapping[str, Any], timeout_s: float) -> tuple[Any, str]:
         """The answer of a function of `INSIDE`, and what the process printed last, for messages."""

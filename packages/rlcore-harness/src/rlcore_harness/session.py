@@ -113,6 +113,7 @@ class Session:
         root_url: the address of the server, for SDKs of Anthropic
         base_url: the same with ``/v1``, for SDKs of OpenAI
         ended: whether requests are no longer answered
+        refused: number of requests that were answered with an error
         arriving: bytes of the bodies that have not arrived completely
     """
 
@@ -121,7 +122,7 @@ class Session:
         self.root_url, self.base_url = root_url, f"{root_url}/v1"
         self._loop, self._context = loop, contextvars.copy_context()  # times are collected per episode
         self._in_flight = 0
-        self.arriving = 0
+        self.arriving = self.refused = 0
         self._open: set[Exchange] = set()
         """Those with clients that wait."""
         self._exchanges: OrderedDict[bytes, Exchange] = OrderedDict()
@@ -151,11 +152,14 @@ class Session:
         """Count a request in flight. Raises `Refusal`."""
         if self.ended:
             raise ended()
-        if self._in_flight >= AT_A_TIME:
-            raise Refusal(f"more than {AT_A_TIME} requests at a time", status=429, code="rate_limit_exceeded")
         self._in_flight += 1
         try:
+            if self._in_flight > AT_A_TIME:
+                raise Refusal(f"more than {AT_A_TIME} requests at a time", status=429, code="rate_limit_exceeded")
             yield
+        except Exception:
+            self.refused += 1
+            raise
         finally:
             self._in_flight -= 1
 

@@ -10,6 +10,7 @@ from functools import partial
 import click
 from rlcore.cli.layering import gather, layer_options
 from rlcore.cli.output import examples
+from rlcore.cli.serving import address_options
 from rlcore.config.resolve import resolve
 from rlcore.console.terminal import say
 from rlcore.console.wording import counted
@@ -40,11 +41,7 @@ LOOK_S = 0.2
     ),
 )
 @layer_options
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option(
-    "--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="Port; 0 takes a free one."
-)
-@click.option("--most", default=64, show_default=True, type=click.IntRange(1, 4096), help="Sessions at a time.")
+@address_options(port=8000, most=64, counted="Sessions")
 @exits_reported()
 def serve_openenv(
     plugin: str | None,

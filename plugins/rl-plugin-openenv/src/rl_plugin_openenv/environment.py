@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from rlcore.checks import Finding, failure_of
@@ -96,6 +97,13 @@ class OpenEnvChat:
             )
         self._ended = step.terminated or step.truncated
         return step
+
+    async def cut(self, written: Message | None) -> Step:
+        """Send an answer that a token limit cut, if answers are the server's actions. Without a reward, it is 0."""
+        step = Step(truncated=True)
+        if written is not None and isinstance(self._action, TextAction):
+            step = await self.step(written)
+        return step if step.reward is not None else replace(step, reward=0.0)
 
     async def close(self) -> None:
         """End the session on the server."""

@@ -77,6 +77,10 @@ class ResourcesServer:
             info={**info, "tool_calls": float(len(action.tool_calls))},
         )
 
+    async def cut(self, written: Message | None) -> Step:
+        """Verify an episode that ends at a token limit, with the answer that was cut."""
+        return await self.step(Message(role="assistant", content=written.text if written is not None else ""))
+
     async def close(self) -> None:
         """Close the connection. NeMo Gym has no request that ends a session."""
         if self._requests is not None:

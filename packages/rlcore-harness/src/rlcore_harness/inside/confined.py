@@ -18,6 +18,8 @@ import sys
 import sysconfig
 from typing import Iterable
 
+from rlcore_harness.inside.supervision import supervise
+
 SYSTEM = (
     *("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/opt", "/proc", "/sys/devices/system/cpu"),
     *("/etc/alternatives", "/etc/fonts", "/etc/pki/tls/certs", "/etc/ssl/certs", "/etc/ssl/openssl.cnf"),
@@ -80,7 +82,7 @@ def unsupported() -> str:
 
 
 def confine(folder: str, port: int, readable: Iterable[str], modules: Iterable[str]) -> None:
-    """Confine this process for good.
+    """Confine this process for good, in a fork: the original process becomes its supervisor.
 
     Args:
         folder: where it may write
@@ -96,6 +98,7 @@ def confine(folder: str, port: int, readable: Iterable[str], modules: Iterable[s
         reason = "a process with threads cannot be confined"
     if reason:
         raise OSError(reason)
+    supervise()
     attributes = struct.pack("QQQ", _ALL, _BIND | _CONNECT, _SCOPES)
     rules = _syscall(_CREATE, attributes, len(attributes), 0)
     settings = [entry.path for entry in os.scandir("/etc") if entry.is_file() and entry.stat().st_mode & stat.S_IROTH]
