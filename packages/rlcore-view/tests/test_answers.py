@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from PIL import Image
+from rlcore.diagnosis.diagnosing import diagnose
 from rlcore.errors import DataError, RlcoreError, UserError
 from rlcore.rollouts.records import BlobStore, read_groups
 from rlcore.rollouts.writing import Unfinished, write_record
@@ -54,6 +55,15 @@ def test_run_has_its_configuration_with_origins_and_its_files(ask: Ask) -> None:
     assert line["last"] == {"reward/mean": 0.2}
 
 
+def test_peak_of_the_memory_is_shown_when_the_output_has_it(run: Path, ask: Ask) -> None:
+    log = run / "output.log"
+    log.write_text("memory    about 2 GiB of 8 GiB\n" + "progress\n" * 20_000, encoding="utf-8")
+    assert ask("runs/first")["surroundings"]["memory"] == "about 2 GiB of 8 GiB"
+    with log.open("a", encoding="utf-8") as file:
+        file.write("memory    peak 1.9 GiB, estimated 2 GiB\n")
+    assert ask("runs/first")["surroundings"]["memory"] == "peak 1.9 GiB, estimated 2 GiB"
+
+
 def test_metrics_are_read_from_where_the_last_answer_ended(run: Path, ask: Ask) -> None:
     path = run / "metrics.jsonl"
     found = ask("runs/first/metrics")
@@ -83,6 +93,21 @@ def test_state_is_running_while_a_process_has_the_lock(run: Path, monkeypatch: p
     assert shown.findings()[0]["rule"] == "failed"
     with (run / ".lock").open("w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # which the question has released
+
+
+def test_findings_of_a_run_that_goes_on_are_those_of_diagnose(run: Path) -> None:
+    shown, path = Library([run]).run("first"), run / "metrics.jsonl"
+    before = path.read_bytes()
+    found = []
+    for step in range(3, 8):
+        with path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"step": step, "reward/mean": 0, "groups/equal": 1}) + "\n")
+        found.append([one["rule"] for one in shown.findings()])
+        assert found[-1] == [one.rule for one in diagnose(run).found]
+    assert found[0] != found[-1]
+    assert "rewards-zero" in found[-1]
+    path.write_bytes(before)  # as a resumed run does
+    assert [one["rule"] for one in shown.findings()] == [one.rule for one in diagnose(run).found]
 
 
 def test_rows_of_a_step_include_what_it_trained_of_earlier_steps(ask: Ask) -> None:
@@ -207,6 +232,18 @@ def test_damaged_runs_do_not_prevent_others(run: Path) -> None:
     assert states == {"first": "ended", "empty-model": "ended", "strange-files": "ended", **damaged}
     assert all(lines[name]["problem"] for name in damaged)
     assert answer(library, "runs/strange-files", {})["files"] == answer(library, "runs/first", {})["files"]
+
+
+def test_list_of_many_runs_is_shown_before_all_are_read(run: Path) -> None:
+    shutil.copytree(run, run.with_name("second"))
+    library = Library([run.parent], reading_s=0)
+    assert [line["state"] for line in library.lines()] == ["unread", "unread"]
+    library.run("first").line()
+    assert [(line["state"], line["step"]) for line in library.lines()] == [("ended", 2), ("unread", 0)]
+    library.run("second").line()
+    with (run / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        file.write('{"step": 3}\n')
+    assert [(line["state"], line["step"]) for line in library.lines()] == [("ended", 3), ("ended", 2)]
 
 
 def test_damaged_files_cost_only_their_answers(run: Path, ask: Ask) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from rlcore.errors import DataError, RlcoreError
 from rlcore.rollouts.records import BlobStore
-from rlcore_view import find, report
+from rlcore_view import report, scan
 from rlcore_view.library import Library
 from rlcore_view.report import report_text
 from rlcore_view.routes import answer
@@ -83,7 +83,7 @@ def test_sizes_are_bounded(run: Path, ask: Any, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("rlcore.rollouts.index.LARGEST_INDEX", 40)  # the rows are known by now
     assert ask("runs/first/train/1/0")["trajectories"][0]["times"] == []
     monkeypatch.undo()
-    monkeypatch.setattr(find, "LONGEST_GROUP", 10)
+    monkeypatch.setattr(scan, "LONGEST_GROUP", 10)
     assert ask("runs/first/find", text="quicksilver")["total"] == 0
     monkeypatch.setattr("rlcore.rollouts.records.LARGEST_BLOB", 10)
     picture = next(path.name for path in (run / "media").glob("??/*"))

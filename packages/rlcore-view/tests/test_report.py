@@ -44,6 +44,10 @@ def test_pictures_are_embedded_until_the_report_is_full(run: Path, monkeypatch: 
     pictures = {path: uri for path, uri in answers.items() if path.startswith("media/first/")}
     assert contents.left_out == 0
     assert any("/frame/" in path for path in pictures)
+    small = {path for path in pictures if "/small/" in path}
+    assert {f"media/first/small/evaluation/0/{group}/0" for group in (0, 1)} <= small
+    shown = [answers[f"api/runs/first/{step}"]["pictures"] for step in ("evaluation/0", "train/1", "train/3")]
+    assert shown == [True, False, True]
     assert all(uri.startswith("data:image/") for uri in pictures.values())
     monkeypatch.setattr(report, "MOST_BYTES", 3_000)
     less, _, answers = contents_of(run)

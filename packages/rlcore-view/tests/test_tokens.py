@@ -6,6 +6,7 @@ import json
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,16 @@ from byte_level import byte_level_tokenizer
 from hypothesis import given
 from hypothesis import strategies as some
 from rlcore.rollouts.decoding import loaded
-from rlcore_view.tokens import texts_of
+from rlcore.types import Logprobs, LossMask, Segment, TokenIds, Turn, VersionSpan
+from rlcore_view.tokens import _segment, texts_of
 from tokenizers import Tokenizer, decoders, models
 
 Ask = Callable[..., Any]
 BYTES = byte_level_tokenizer(["the answer", "你好 wörld"], 300)
 PIECES = Tokenizer(models.BPE(vocab={"▁a": 0, "▁": 1, "b": 2, "你": 3, "</s>": 4}, merges=[]))
 PIECES.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+
+ABORTS = {"type": "BPE", "vocab": {"a": 0, "é": 1}, "merges": ["a é"], "continuing_subword_prefix": "x"}
 
 
 def text_of(tokenizer: Tokenizer, ids: list[int]) -> str:
@@ -75,6 +79,20 @@ def test_values_belong_to_trained_tokens(ask: Ask) -> None:
         assert columns[name] == [pytest.approx(value) if mask else None for mask in trained]
 
 
+@pytest.mark.parametrize(("end", "last"), [(4, 4), (3, None)])
+def test_versions_of_a_turn_during_which_the_weights_changed_are_a_column(end: int, last: int | None) -> None:
+    spans = (VersionSpan(3, 1), VersionSpan(4, end - 2))
+    turn = Turn(kind="policy", start=1, end=end, messages=(), policy_version=3, versions=spans)
+    segment = Segment(
+        token_ids=TokenIds(range(4)),
+        loss_mask=LossMask([False, True, True, True]),
+        logprobs=Logprobs.zeros(4),
+        turns=(turn,),
+    )
+    assert _segment(segment, {}, None)["columns"]["version"] == [None, 3, 4, last]
+    assert "version" not in _segment(replace(segment, turns=(replace(turn, versions=()),)), {}, None)["columns"]
+
+
 def test_carried_group_has_the_values_of_the_step_that_trained_it(ask: Ask) -> None:
     found = ask("runs/first/train/1/2/1/tokens")
     assert (found["missing"], found["segments"][0]["columns"]["advantage"][-1]) == ("", 1.5)
@@ -113,14 +131,9 @@ def test_damaged_values_are_only_missing(run: Path, ask: Ask, write_values: Call
     assert found["segments"][0]["texts"]
 
 
-def test_damaged_tokenizer_costs_only_the_texts(run: Path, ask: Ask) -> None:
-    (run / "model" / "tokenizer.json").write_text("{", encoding="utf-8")
-    assert ask("runs/first/train/1/0/1/tokens")["segments"][0]["texts"] == []
-
-
-def test_hostile_tokenizer_costs_only_the_texts(run: Path, ask: Ask) -> None:
-    model = {"type": "BPE", "vocab": {"a": 0, "é": 1}, "merges": ["a é"], "continuing_subword_prefix": "x"}
-    (run / "model" / "tokenizer.json").write_text(json.dumps({"model": model}), encoding="utf-8")
+@pytest.mark.parametrize("content", ["{", json.dumps({"model": ABORTS})], ids=["damaged", "aborting"])
+def test_hostile_tokenizer_costs_only_the_texts(run: Path, ask: Ask, content: str) -> None:
+    (run / "model" / "tokenizer.json").write_text(content, encoding="utf-8")
     (segment,) = ask("runs/first/train/1/0/1/tokens")["segments"]
     assert segment["texts"] == []
     assert segment["columns"]["advantage"][-1] == 1.5

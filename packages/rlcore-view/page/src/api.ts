@@ -12,7 +12,8 @@ export interface RunLine {
   environment: string;
   /** Unix time in seconds. */
   started: Num;
-  state: "running" | "ended" | "failed" | "damaged";
+  /** Of many runs, some are unread at first: asking again reads them. */
+  state: "running" | "ended" | "failed" | "damaged" | "unread";
   /** Why it is damaged or failed; otherwise empty. */
   problem: string;
   /** Last step with metrics, and the number of steps that were asked for. */
@@ -205,7 +206,8 @@ export interface Turn {
   messages: Message[];
   reward: Num;
   finish_reason: string;
-  policy_version: number;
+  /** Of the weights that sampled its first and its last token; one if they are equal. */
+  versions: number[];
   note: TurnNote | null;
 }
 
@@ -377,7 +379,7 @@ export function mediaUrl(run: string, name: string): string {
   return embedded ? String(embedded[path] ?? "") : path;
 }
 
-/** The address of the small picture of a trajectory. */
+/** The address of the small picture of a trajectory; empty if a report does not have it. */
 export function thumbnailUrl(run: string, { purpose, step, group, sibling }: Row): string {
-  return `media/${encodeURIComponent(run)}/small/${purpose}/${step}/${group}/${sibling}`;
+  return mediaUrl(run, `small/${purpose}/${step}/${group}/${sibling}`);
 }

@@ -61,7 +61,7 @@ export function CompareView({ run }: { run: string }) {
 }
 
 function isEvaluated({ state, last }: RunLine): boolean {
-  return state !== "damaged" && Object.keys(last).some((name) => name.startsWith("evaluation/"));
+  return state === "unread" || (state !== "damaged" && Object.keys(last).some((name) => name.startsWith("evaluation/")));
 }
 
 /** The steps of both runs, and the reward from which an answer counts as right. */

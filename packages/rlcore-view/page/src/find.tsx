@@ -173,7 +173,6 @@ interface ResultsProps {
 
 function Results({ run, found, where, sort, text }: ResultsProps) {
   const { rows, total, more, searched, columns: names } = found;
-  const isPictured = found.pictures && !isReport;
   const cut = more || total > rows.length ? `; the first ${number(rows.length)} are shown` : "";
   return (
     <Panel title={`${more ? "at least " : ""}${number(total)} of ${count(searched, "trajectory")}${cut}`}>
@@ -183,7 +182,7 @@ function Results({ run, found, where, sort, text }: ResultsProps) {
         columns={columnsOf(
           names.filter((name) => mentions(where, name)),
           rows.some((row) => row.match),
-          isPictured ? run : null,
+          found.pictures ? run : null,
         )}
         id={(row) => [row.purpose, row.step, row.group, row.sibling, row.trained_step].join("-")}
         href={({ purpose, step, group, sibling }) =>
@@ -193,7 +192,7 @@ function Results({ run, found, where, sort, text }: ResultsProps) {
         onSort={isReport ? undefined : (next) => choose({ sort: next })}
         sorts={isReport}
         height="max(320px, calc(100vh - 300px))"
-        tall={isPictured}
+        tall={found.pictures}
         empty="No trajectory fits."
       />
     </Panel>

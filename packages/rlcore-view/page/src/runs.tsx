@@ -1,10 +1,10 @@
 // All runs, and the comparison of those that are selected.
 import { useEffect, useState } from "preact/hooks";
 import { choose, link, useAddress } from "./address";
-import { api, isReport, isStored, type Run, type RunLine } from "./api";
+import { api, isReport, isStored, type Run, type RunLine, type Runs } from "./api";
 import { series } from "./colors";
 import { Curves } from "./curves";
-import { useAnswer } from "./data";
+import { type Answer, useAnswer } from "./data";
 import { Findings } from "./findings";
 import { count, date, number, printable } from "./format";
 import { useKeys } from "./keyboard";
@@ -15,17 +15,23 @@ import { narrowed } from "./table";
 import { Clipped, type Column, DataTable, Filter, Loading, Panel, ProblemBox } from "./ui";
 
 const EVERY_MS = 5000;
+/** Between the questions while runs are unread. */
+const SOON_MS = 50;
 
-/** A number that grows while the page is visible: runs go on, and new ones begin. */
-function useTicks(): number {
-  const [ticks, setTicks] = useState(0);
+/** All runs. They are asked for again while the page is visible: runs go on, and new ones begin. */
+function useRuns(): Answer<Runs> {
+  const [asked, setAsked] = useState(0);
+  const answer = useAnswer((signal) => api.runs(signal), "runs", String(asked));
   useEffect(() => {
     if (isReport) return;
-    const timer = setInterval(() => document.hidden || setTicks((last) => last + 1), EVERY_MS);
-    return () => clearInterval(timer);
-  }, []);
-  return ticks;
+    const ask = () => (document.hidden ? (timer = setTimeout(ask, EVERY_MS)) : setAsked((last) => last + 1));
+    let timer = setTimeout(ask, unreadOf(answer.value) ? SOON_MS : EVERY_MS);
+    return () => clearTimeout(timer);
+  }, [answer]);
+  return answer;
 }
+
+const unreadOf = (found: Runs | undefined) => found?.runs.filter(({ state }) => state === "unread").length ?? 0;
 
 // Names are encoded for their own commas.
 const selectedIn = (text: string | undefined) => (text ? text.split(",").map(decodeURIComponent) : []);
@@ -37,9 +43,8 @@ export const comparison = (runs: string[]) => link([], { runs: joined(runs) });
 
 export function RunsView() {
   const { query } = useAddress();
-  const ticks = useTicks();
   const [filter, setFilter] = useState("");
-  const { value, problem } = useAnswer((signal) => api.runs(signal), "runs", String(ticks));
+  const { value, problem } = useRuns();
   useKeys([{ key: "Space", does: "select the run of the row, to compare it" }]);
   if (problem && !value) return <ProblemBox problem={problem} />;
   if (!value) return <Loading />;
@@ -47,6 +52,8 @@ export function RunsView() {
   const selected = selectedIn(query["runs"]).filter((run) => known.includes(run));
   const toggle = (id: string) =>
     select(selected.includes(id) ? selected.filter((run) => run !== id) : [...selected, id]);
+  const left = unreadOf(value);
+  const unread = left ? `; ${number(left)} are being read` : "";
   const word = filter.toLowerCase();
   const rows = value.runs.filter(({ id, recipe, model }) => `${id} ${recipe} ${model}`.toLowerCase().includes(word));
   const progress = value.runs
@@ -65,7 +72,7 @@ export function RunsView() {
   return (
     <>
       <h1 class="hidden">Runs</h1>
-      <Panel title={count(value.runs.length, "run")} actions={actions}>
+      <Panel title={`${count(value.runs.length, "run")}${unread}`} actions={actions}>
         <DataTable
           label="Runs"
           rows={rows}

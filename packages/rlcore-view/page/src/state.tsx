@@ -2,10 +2,16 @@
 import type { Num, RunLine } from "./api";
 import { type Kind, Pill } from "./ui";
 
-const KINDS: Record<RunLine["state"], Kind> = { running: "accent", ended: "plain", failed: "bad", damaged: "bad" };
+const KINDS: Record<RunLine["state"], Kind> = {
+  running: "accent",
+  ended: "plain",
+  failed: "bad",
+  damaged: "bad",
+  unread: "plain",
+};
 
 export function StatePill({ state }: { state: RunLine["state"] }) {
-  return <Pill kind={KINDS[state]}>{state}</Pill>;
+  return <Pill kind={KINDS[state]}>{state === "unread" ? "…" : state}</Pill>;
 }
 
 const WIDTH = 96;

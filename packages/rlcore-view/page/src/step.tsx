@@ -1,7 +1,7 @@
 // A step: how its rewards, lengths and ends are distributed, and its groups.
 import { useMemo, useState } from "preact/hooks";
 import { choose, link, useAddress } from "./address";
-import { api, isReport, isStored, type MetricsRow, type Row, type StepFile } from "./api";
+import { api, isStored, type MetricsRow, type Row, type StepFile } from "./api";
 import { useAnswer } from "./data";
 import { count, failureText, number, printable } from "./format";
 import { columnsOf, type GroupLine, groupsOf, WHY } from "./groups";
@@ -88,8 +88,7 @@ function Rows({ run, purpose, step, metrics, rows, pictures }: RowsProps) {
   const filter = query["filter"] ?? "";
   const groups = useMemo(() => groupsOf(rows), [rows]);
   const fitting = useMemo(() => groups.filter((group) => shows(group, pick, filter)), [groups, pick, filter]);
-  const isPictured = pictures && !isReport;
-  const columns = useMemo(() => columnsOf(groups, isPictured ? run : null), [groups, isPictured]);
+  const columns = useMemo(() => columnsOf(groups, pictures ? run : null), [groups, pictures]);
   const onPick = (next: Pick | null) => choose({ pick: next ? printPick(next) : undefined });
   if (!rows.length) return <p class="muted empty">No trajectories are stored for this step yet.</p>;
   const actions = (
@@ -115,7 +114,7 @@ function Rows({ run, purpose, step, metrics, rows, pictures }: RowsProps) {
           sort={query["sort"]}
           onSort={(sort) => choose({ sort })}
           height="max(320px, calc(100vh - 150px))"
-          tall={isPictured}
+          tall={pictures}
           empty="No group fits the filter."
         />
       </Panel>

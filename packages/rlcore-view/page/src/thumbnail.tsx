@@ -23,7 +23,7 @@ function Thumbnail({ address }: { address: string }) {
   }, []);
   return (
     <span class="thumbnail" ref={place}>
-      {wanted && <img src={address} alt="" onError={({ currentTarget }) => currentTarget.remove()} />}
+      {wanted && address && <img src={address} alt="" onError={({ currentTarget }) => currentTarget.remove()} />}
     </span>
   );
 }
@@ -35,6 +35,9 @@ export function pictures<T>(run: string, row: (line: T) => Row, named: (line: T)
     label: "",
     width: 72,
     value: named,
-    show: (line) => <Thumbnail key={thumbnailUrl(run, row(line))} address={thumbnailUrl(run, row(line))} />,
+    show: (line) => {
+      const { purpose, step, group, sibling } = row(line);
+      return <Thumbnail key={`${purpose}/${step}/${group}/${sibling}`} address={thumbnailUrl(run, row(line))} />;
+    },
   };
 }

@@ -10,7 +10,7 @@ function said(role: Message["role"], text: string, code = ""): Message {
 }
 
 function sibling(number: number, reward: number | null, ...answers: Message[]): Trajectory {
-  const turn = { start: 0, end: 1, reward: null, finish_reason: "stop", policy_version: 0, note: null };
+  const turn = { start: 0, end: 1, reward: null, finish_reason: "stop", versions: [0], note: null };
   const turns = [
     { ...turn, kind: "observation" as const, messages: [said("user", "How many?")] },
     { ...turn, kind: "policy" as const, messages: answers },

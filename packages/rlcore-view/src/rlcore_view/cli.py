@@ -48,10 +48,10 @@ def view(runs: tuple[str, ...], host: str, port: int, browser: bool) -> int:
     RUN is a run directory, a checkpoint in one, a folder of run directories, or a file of rollouts; by default the
     folder runs. Runs that go on are followed. Nothing is written into them.
     """
-    from rlcore_view.library import Library
+    from rlcore_view.library import READING_S, Library
     from rlcore_view.server import Application, Server
 
-    library = Library([Path(run) for run in runs or (FOLDER,)])
+    library = Library([Path(run) for run in runs or (FOLDER,)], reading_s=READING_S)
     token = secrets.token_urlsafe(TOKEN_BYTES)
     with listening_on(host, port) as listening:
         port = listening.getsockname()[1]

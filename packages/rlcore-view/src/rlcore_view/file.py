@@ -38,6 +38,10 @@ class StoredFile(Stored):
         """All rows."""
         return self.rows(file)
 
+    def firsts(self, file: StepFile) -> tuple[list[Row], int]:
+        """All rows."""
+        return (rows := self.rows(file)), len(rows)
+
 
 class ShownFile(ShownRun):
     """A file of rollouts as a run that has ended, without metrics and configuration."""

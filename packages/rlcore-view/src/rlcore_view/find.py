@@ -2,46 +2,32 @@
 
 from __future__ import annotations
 
-import gzip
 import heapq
 import json
-import math
-import zlib
-from collections import deque
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
-from itertools import chain, groupby, islice
+from functools import partial
+from itertools import chain, islice
 from keyword import iskeyword
-from typing import Any, BinaryIO, NamedTuple
+from operator import attrgetter, itemgetter
+from typing import Any, NamedTuple
 
-from rlcore.errors import DataError, UserError
-from rlcore.json_files import json_lines, open_regular
+from rlcore.errors import UserError
 from rlcore.plain_json import number
-from rlcore.rollouts.conditions import COLUMNS, GROUPED, Where, column_of
-from rlcore.rollouts.index import INDEX, Row, evidence_file
-from rlcore.rollouts.texts import matches, may_contain_of
+from rlcore.rollouts.conditions import COLUMNS, Where, column_of
+from rlcore.rollouts.index import Row
 
-from rlcore_view.recent import Recent
+from rlcore_view.overview import Groups, Located, Name, Overview, Place, Texts, overview, place_of
+from rlcore_view.scan import scan
 from rlcore_view.stored import StepFile, Stored
 from rlcore_view.trajectories import row_data
 
 LIMIT, MOST = 200, 10_000
 """Rows of an answer, by default and at most."""
-THREADS, AHEAD = 2, 8
-"""Threads that decompress groups, and groups that they are ahead of the search."""
-LONGEST_GROUP = 32_000_000
-"""Bytes of a group that are searched. Several groups are in memory at a time."""
-Place = tuple[int, int]
-"""Step and number of a group."""
-_Sibling = tuple[int, int, int]
-"""The place of its group, and its number there."""
-_Name = tuple[str, str]
-"""A column that is a mapping, and a name in it."""
-_Places = Mapping[Place, tuple[int, int] | None]
 LONGEST_TEXT = 1_000
 """Limit of a text in characters."""
+FIRST_ROWS = 256
+"""Rows of an order whose groups are searched at first. Each further part is twice as large."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,13 +48,34 @@ class Question:
 class _Search:
     """A search that goes on: what it has seen so far."""
 
+    stored: Stored
     question: Question
     where: Where | None
+    limit: int
     searched: int = 0
     total: int = 0
-    most: float = math.inf
-    """Rows after which it ends."""
-    names: set[_Name] = field(default_factory=set)
+    is_whole: bool = True
+    """Whether all rows that match are known."""
+    names: set[Name] = field(default_factory=set)
+
+    def start(self) -> None:
+        """Forget what was seen."""
+        self.searched, self.total, self.names = 0, 0, set()
+
+    def add(self, seen: Overview) -> None:
+        """Add a file that was looked at."""
+        self.searched += seen.rows
+        self.names |= seen.names
+
+    def fits(self, row: Row) -> bool:
+        """Whether a row meets the conditions, apart from the text."""
+        has_task = self.question.task in ("", row["task"], f"{row['environment']}/{row['task']}")
+        return has_task and (self.where is None or self.where(row))
+
+    @property
+    def columns(self) -> set[str]:
+        """The names that the rows have besides the columns of every index."""
+        return {name for _, name in self.names}
 
 
 def find(stored: Stored, question: Question) -> dict[str, Any]:
@@ -82,20 +89,20 @@ def find(stored: Stored, question: Question) -> dict[str, Any]:
         raise UserError(f"a text to find has at most {LONGEST_TEXT:,} characters", fix="look for a part of it")
     if question.purpose not in ("", "train", "evaluation"):
         raise UserError("purpose must be train or evaluation", found=repr(question.purpose[:40]))
-    limit = min(question.limit, MOST)
-    search = _Search(question, Where.parse(question.where) if question.where.strip() else None)
-    if question.text and not question.sort:  # a common text is in all groups
-        search.most = limit
+    where = Where.parse(question.where) if question.where.strip() else None
+    search = _Search(stored, question, where, min(question.limit, MOST))
     files = stored.files(question.purpose or None, question.steps or "all")
-    rows = chain.from_iterable(_matching(stored, file, search) for file in files)
-    chosen = _first(rows, question.sort, limit)
-    is_whole = search.total < search.most
-    if search.where is not None and search.searched and is_whole:
-        search.where.check({name for _, name in search.names})
+    if question.text:
+        chosen = _with_text(search, files)
+    else:
+        rows = chain.from_iterable(_fitting(search, file) for file in files)
+        chosen = _first(rows, question.sort, search.limit)
+    if where is not None and search.searched and search.is_whole:
+        where.check(search.columns)
     return {
         "rows": [row_data(row) for row in chosen],
         "total": search.total,
-        "more": not is_whole,
+        "more": not search.is_whole,
         "searched": search.searched,
         "columns": [*COLUMNS, *sorted({in_condition(*name) for name in search.names} - set(COLUMNS))],
     }
@@ -110,9 +117,8 @@ def in_condition(column: str, name: str) -> str:
 def _first(rows: Iterable[Row], sort: str, limit: int) -> list[Row]:
     """The first rows in an order. All rows are used, and few are kept."""
     if sort:
-        column, descends = sort.removeprefix("-"), sort.startswith("-")
-        ordered = heapq.nlargest if descends else heapq.nsmallest
-        return ordered(limit, rows, key=partial(_rank, column, -1 if descends else 2))
+        ordered = heapq.nlargest if sort.startswith("-") else heapq.nsmallest
+        return ordered(limit, rows, key=partial(_rank, sort))
     rows = iter(rows)
     found = list(islice(rows, limit))
     for _ in rows:
@@ -120,131 +126,101 @@ def _first(rows: Iterable[Row], sort: str, limit: int) -> list[Row]:
     return found
 
 
-def _rank(column: str, missing: int, row: Row) -> tuple[int, Any]:
+def _rank(sort: str, row: Row) -> tuple[int, Any]:
     """A place in the order of a column: numbers, then texts. Rows without a value are the last ones."""
-    value = column_of(row, column)
+    value = column_of(row, sort.removeprefix("-"))
     if number(value) is not None:
         return 0, value
-    return (missing, 0) if value is None or isinstance(value, float) else (1, str(value))
+    if value is None or isinstance(value, float):
+        return (-1 if sort.startswith("-") else 2), 0
+    return 1, str(value)
 
 
-def _matching(stored: Stored, file: StepFile, search: _Search) -> Iterator[Row]:
-    """The rows of a file that match."""
-    question, where = search.question, search.where
-    if search.total >= search.most:
-        return
-
-    @cache
-    def rows() -> list[Row]:
-        return stored.read(file)
-
-    files = [file.path, evidence_file(file.path, INDEX)]
-    overview = _OVERVIEWS.get(file.path, files, lambda: _Overview.of(rows()))
-    search.searched += overview.rows
-    search.names |= overview.names
-    places, found = overview.places, None
-    if question.task or where is not None or not question.text:
-        task = question.task
-        found = [row for row in rows() if task in ("", row["task"], f"{row['environment']}/{row['task']}")]
-        found = [row for row in found if where is None or where(row)]
-        places = {place: places[place] for place in map(_place_of, found)}
-    if question.text:
-        wanted = None if found is None else {(*_place_of(row), row["sibling"]) for row in found}
-        texts = _with_text(stored, file, places, question.text.casefold(), wanted, search.most - search.total)
-        if found is None:  # few of the rows are needed
-            here = {place[:2] for place in texts}
-            found = stored.read(file, here)
-            if {_place_of(row): _span(row) for row in found} != {place: places[place] for place in here}:
-                found = rows()
-        found = [row | {"match": texts[at]} for row in found if (at := (*_place_of(row), row["sibling"])) in texts]
-    search.total += len(found or ())
-    yield from found or ()
-
-
-class _Overview(NamedTuple):
-    """What is kept of a file between searches."""
-
-    rows: int
-    names: frozenset[_Name]
-    """What the mappings of its rows have."""
-    places: dict[Place, tuple[int, int] | None]
-    """The offset and the length of each group; None where the index does not have them."""
-
-    @classmethod
-    def of(cls, rows: Sequence[Row]) -> _Overview:
-        known: dict[tuple[str, ...], Row] = {}
-        places: dict[Place, tuple[int, int] | None] = {}
-        for row in rows:
-            known.setdefault((*row["metrics"], "", *row["rewards"]), row)  # most rows have the same names
-            places.setdefault(_place_of(row), _span(row))
-        names = {(column, name) for row in known.values() for column in GROUPED for name in row.get(column, ())}
-        return cls(len(rows), frozenset(names), places)
-
-
-def _place_of(row: Row) -> Place:
-    return row["step"], row["group"]
-
-
-def _span(row: Row) -> tuple[int, int] | None:
-    return (row["offset"], row["length"]) if "offset" in row else None
-
-
-def _with_text(
-    stored: Stored, file: StepFile, places: _Places, text: str, wanted: Container[_Sibling] | None, most: float
-) -> dict[_Sibling, str]:
-    """The trajectories that contain a text, whatever the case, with what is around it; about ``most`` of them."""
-    may_contain = may_contain_of(text)
-    found: dict[_Sibling, str] = {}
-    try:
-        for place, line in _lines(stored, file, places):
-            if may_contain(line):
-                siblings = (((*place, sibling), around) for sibling, around in matches(line, text))
-                found |= {sibling: around for sibling, around in siblings if wanted is None or sibling in wanted}
-                if len(found) >= most:
-                    break
-    except (OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, RecursionError, zlib.error) as error:
-        fix = "look only into other steps, or restore the file"
-        raise DataError(f"cannot search {file.path}", found=f"{type(error).__name__}: {error}", fix=fix) from None
+def _fitting(search: _Search, file: StepFile) -> list[Row]:
+    """The rows of a file that meet the conditions, apart from the text."""
+    rows = search.stored.read(file)
+    search.add(overview(search.stored, file, rows))
+    found = [row for row in rows if search.fits(row)]
+    search.total += len(found)
     return found
 
 
-def _lines(stored: Stored, file: StepFile, places: _Places) -> Iterator[tuple[Place, bytes]]:
-    """The stored line of each group. A file without an index is read as a whole."""
-    for step, inside in groupby(places.items(), key=lambda item: item[0][0]):
-        own, wanted = file, dict(inside)
-        if step != file.step:  # rows of groups that were carried over do not have their places
-            own = stored.file("train", step)
-            here = _Overview.of(stored.rows(own)).places
-            wanted = {place: here[place] for place in wanted}
-        known = {place: where for place, where in wanted.items() if where is not None}
-        with open_regular(own.path) as raw:
-            if len(known) == len(wanted):
-                yield from _members(raw, known)
-            else:
-                with gzip.open(raw) if own.path.suffix == ".gz" else raw as lines:
-                    for group, (_, line) in enumerate(json_lines(lines)):
-                        if (step, group) in wanted:
-                            yield (step, group), line
+def _with_text(search: _Search, files: Sequence[StepFile]) -> list[Row]:
+    """The first rows that contain the text and meet the conditions.
+
+    The groups are searched as they are stored until there are enough trajectories. If the text is rare, few rows are
+    read then. If it is common, the groups are searched in the order of the rows that meet the conditions.
+    """
+    question, groups = search.question, Groups(search.stored)
+    visited, seen, texts = list[StepFile](), set[Located](), Texts()
+
+    def all_groups() -> Iterator[Located]:
+        for file in files:
+            visited.append(file)
+            search.add(groups.overview(file))
+            yield from groups.of(file)
+
+    for batch, found in scan(all_groups(), question.text):
+        seen |= {*batch}
+        texts |= found
+        if len(texts) >= search.limit:
+            search.is_whole = False
+            break
+    has_names = search.where is None or not search.where.unknown(search.columns)  # those of few rows are known
+    if (search.is_whole and has_names) or not (question.where or question.task or question.sort):
+        rows = [row for file in visited for row in groups.rows(file, texts) if search.fits(row)]
+        search.total = len(rows)
+        return _first(rows, question.sort, search.limit)
+    return _in_order(search, files, groups, seen, texts)
 
 
-def _members(raw: BinaryIO, places: Mapping[Place, tuple[int, int]]) -> Iterator[tuple[Place, bytes]]:
-    """The lines at these offsets and lengths. Threads decompress the next ones meanwhile: zlib works beside Python."""
-    waiting: deque[tuple[Place, Future[bytes]]] = deque()
-    with ThreadPoolExecutor(THREADS) as threads:
-        for place, (offset, length) in places.items():
-            raw.seek(offset)
-            waiting.append((place, threads.submit(_decompressed, raw.read(length))))
-            if len(waiting) > AHEAD:
-                place, line = waiting.popleft()
-                yield place, line.result()
-        for place, line in waiting:
-            yield place, line.result()
+class _Entry(NamedTuple):
+    """A row in an order, without what is large."""
+
+    rank: tuple[int, Any]
+    file: StepFile
+    place: Place
+    sibling: int
 
 
-def _decompressed(member: bytes) -> bytes:
-    return zlib.decompressobj(wbits=31).decompress(member, LONGEST_GROUP)
+def _in_order(
+    search: _Search, files: Sequence[StepFile], groups: Groups, seen: set[Located], texts: Texts
+) -> list[Row]:
+    """The first rows that contain the text, by searching the groups in the order of the rows.
 
+    Args:
+        search: the search
+        files: where to search
+        groups: their groups
+        seen: the groups that were searched so far
+        texts: what was found in them
+    """
+    search.start()
+    sort = search.question.sort
+    entries: Iterator[_Entry] = (
+        _Entry(_rank(sort, row), file, place_of(row), row["sibling"])
+        for file in files
+        for row in _fitting(search, file)
+    )
+    if sort:
+        entries = iter(sorted(entries, key=attrgetter("rank"), reverse=sort.startswith("-")))
+    found, count = list[_Entry](), FIRST_ROWS
+    while len(found) < search.limit and (part := list(islice(entries, count))):
+        where = [groups.locate(one.file, one.place) for one in part]
+        for batch, more in scan(sorted({*where} - seen), search.question.text):
+            seen |= {*batch}
+            texts |= more
+        found += [one for one, group in zip(part, where, strict=True) if group.trajectory(one.sibling) in texts]
+        count *= 2
+    search.total, search.is_whole = len(found), len(found) < search.limit
+    order = {one[1:]: place for place, one in enumerate(found[: search.limit])}
+    rows = [
+        (order[at], row)
+        for file in dict.fromkeys(one.file for one in found[: search.limit])
+        for row in groups.rows(file, texts)
+        if (at := (file, place_of(row), row["sibling"])) in order
+    ]
+    return [row for _, row in sorted(rows, key=itemgetter(0))]
 
-_OVERVIEWS: Recent[_Overview] = Recent(2_000)
 
 __all__ = ["LIMIT", "Question", "find"]

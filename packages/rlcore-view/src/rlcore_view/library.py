@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rlcore.cli.data.stored import is_of_run
 from rlcore.errors import DataError, UserError
@@ -15,10 +18,13 @@ from rlcore.runs.checkpoints import run_of
 
 from rlcore_view.errors import NotFoundError
 from rlcore_view.file import ShownFile
+from rlcore_view.recent import stamp
 from rlcore_view.run import ShownRun
 
 PARTS = ("config.toml", "rollouts", "checkpoints", "metrics.jsonl", "evidence")
 """A folder with one of these is a run, whole or damaged."""
+READING_S = 0.5
+"""Seconds in which a list of runs reads those that it has not read yet."""
 
 
 class Library:
@@ -26,14 +32,16 @@ class Library:
 
     Args:
         paths: run directories, checkpoints in them, folders of run directories, and files of rollouts
+        reading_s: the seconds in which `lines` reads new runs
 
     Raises:
         UserError: a path is none of these.
         DataError: a file does not begin with a stored group.
     """
 
-    def __init__(self, paths: Sequence[Path]) -> None:
+    def __init__(self, paths: Sequence[Path], *, reading_s: float = math.inf) -> None:
         self._paths = [_checked(path) for path in paths]
+        self._reading_s = reading_s
         self._ids: dict[Path, str] = {}
         self._runs: dict[str, ShownRun] = {}
         self._lock = threading.Lock()
@@ -43,6 +51,18 @@ class Library:
         found = [run for path in self._paths for run in ([path] if is_run(path) else runs_in(path))]
         with self._lock:
             return [self._known(path) for path in dict.fromkeys(found)]
+
+    def lines(self) -> list[dict[str, Any]]:
+        """The rows of the runs. Runs that are not read in time have the state ``unread``; the newest are read first.
+
+        Rows of other runs are brought up to date when all runs are read.
+        """
+        runs, end = self.runs(), time.monotonic() + self._reading_s
+        unread = sorted((run for run in runs if run.last is None), key=_changed, reverse=True)
+        for run in unread:
+            if time.monotonic() < end:
+                run.line()
+        return [run.last or run.empty("unread") if unread else run.line() for run in runs]
 
     def run(self, id: str) -> ShownRun:
         """The run with an id. Raises `NotFoundError` if there is none."""
@@ -62,6 +82,11 @@ class Library:
             self._ids[path] = id
             self._runs[id] = (ShownFile if os.path.isfile(path) else ShownRun)(id, path)
         return self._runs[self._ids[path]]
+
+
+def _changed(run: ShownRun) -> int:
+    found = stamp(run.path)
+    return found[1] if found is not None else 0
 
 
 def is_run(path: Path) -> bool:
@@ -97,4 +122,4 @@ def _checked(path: Path) -> Path:
     return found[0].resolve()
 
 
-__all__ = ["Library"]
+__all__ = ["READING_S", "Library"]

@@ -20,6 +20,7 @@ from rlcore.report.templates import source, template
 
 from rlcore_view.library import Library
 from rlcore_view.routes import answer, media
+from rlcore_view.thumbnails import have_pictures
 
 TRAJECTORIES = 12
 """Trajectories of each run, unless another number is asked for."""
@@ -27,6 +28,8 @@ MOST_ROWS = 2_000
 """Rows of the tables of steps in a report. The steps of the trajectories come first, then the newest."""
 MOST_BYTES = 8_000_000
 """Limit of all pictures and films of a report in bytes, so that it can be sent by mail. Later pictures are left out."""
+MOST_SMALL_BYTES = 1_000_000
+"""Limit of the small pictures in the tables of a run, which have about 4,000 bytes each."""
 LARGEST_SIDE = 800
 """Larger pictures are reduced to this side in pixels."""
 KEPT_BYTES = 32_000
@@ -122,8 +125,11 @@ def _text_of_run(contents: Contents, library: Library, line: dict[str, Any], tra
     _add_steps(contents, library, run)
     chosen = _chosen(library, run, trajectories)
     texts = [text for row in chosen if (text := _add_trajectory(contents, library, name, row)) is not None]
-    kept = {"rows": chosen, "total": len(chosen), "searched": len(chosen), "columns": []}
+    kept = {"rows": chosen, "total": len(chosen), "searched": len(chosen), "columns": [], "pictures": False}
     contents.answers[api_path("runs", name, "find")] = kept
+    if have_pictures(library.run(name).stored, chosen):
+        kept["pictures"] = True
+        _add_small_pictures(contents, library, run, chosen)
     names = ("recipe", "model", "environment", "state", "step", "command")
     return {
         "line": line,
@@ -155,7 +161,23 @@ def _add_steps(contents: Contents, library: Library, run: dict[str, Any]) -> Non
         done.add(path)
         if rows and len(rows) <= left:
             left -= len(rows)
-            contents.answers[path] = {"rows": rows, "unfinished": file["unfinished"]}
+            contents.answers[path] = {"rows": rows, "unfinished": file["unfinished"], "pictures": False}
+
+
+def _add_small_pictures(
+    contents: Contents, library: Library, run: dict[str, Any], chosen: Sequence[dict[str, Any]]
+) -> None:
+    """Keep small pictures of the trajectories, and of the groups of the newest steps as far as there is room."""
+    rows, before = [*chosen], contents.pictures
+    for file in _newest(run):
+        step = contents.answers.get(api_path("runs", run["id"], file["purpose"], file["step"]))
+        if step is not None:
+            step["pictures"] = True
+            firsts = {(row["step"], row["group"]): row for row in reversed(step["rows"])}  # as the table shows
+            rows += reversed(firsts.values())
+    for place in dict.fromkeys((row["purpose"], row["step"], row["group"], row["sibling"]) for row in rows):
+        if contents.pictures - before < MOST_SMALL_BYTES:
+            contents.keep_picture(library, run["id"], f"small/{'/'.join(map(str, place))}")
 
 
 def _rows(library: Library, run: dict[str, Any], file: dict[str, Any]) -> list[dict[str, Any]]:

@@ -34,8 +34,7 @@ def answer(library: Library, path: str, query: Mapping[str, str]) -> Any:
     """
     match parts_of(path):
         case ["runs"]:
-            runs = [run.line() for run in library.runs()]
-            return plain({"runs": runs, "version": version("rlcore-core"), "report": False})
+            return plain({"runs": library.lines(), "version": version("rlcore-core"), "report": False})
         case ["runs", id, *rest]:
             return plain(_of_run(library.run(id), rest, query))
     raise _no_page(path)

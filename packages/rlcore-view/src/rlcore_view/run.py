@@ -16,9 +16,8 @@ from typing import Any
 from rlcore.config.layers import Layer, leaves
 from rlcore.config.origins import read_text, toml_tree
 from rlcore.config.write import toml_value
-from rlcore.diagnosis.diagnosing import diagnose
 from rlcore.errors import DataError, UserError
-from rlcore.json_files import read_json, refuse_special_files
+from rlcore.json_files import open_regular, read_json, refuse_special_files
 from rlcore.plain_json import number
 from rlcore.plugin_calls import error_text
 from rlcore.redaction import mask_arguments, redact, redacted
@@ -27,13 +26,16 @@ from rlcore.runs.directory import asked_of, checkpoints_of, config_layer, run_of
 from rlcore.runs.output import failure_in
 
 from rlcore_view.curves import Curves, line_after
+from rlcore_view.live_findings import LiveFindings
 from rlcore_view.recent import Recent
 from rlcore_view.stored import Stored
 
+MEMORY, LOG_PART = "memory    ", 1 << 16
+"""The beginning of lines of the output about memory, and the bytes at both ends of it in which they are looked for."""
 LOCK_S = 3.0
 """How long it is remembered whether a process holds the lock of a run."""
 _CONFIGS: Recent[Layer] = Recent(200)
-_FINDINGS: Recent[list[dict[str, Any]]] = Recent(200)
+_FINDINGS: Recent[LiveFindings] = Recent(200)
 _TEXTS: Recent[dict[str, Any]] = Recent(10_000)
 _FAILURES: Recent[list[str]] = Recent(10_000)
 """Parts of the list of runs, which has all of them: a folder can have thousands."""
@@ -46,6 +48,7 @@ class ShownRun:
         id: its name in the addresses of the page
         path: the directory
         stored: its rollouts
+        last: its row in the list of runs when it was read last; None before
     """
 
     def __init__(self, id: str, path: Path) -> None:
@@ -53,20 +56,26 @@ class ShownRun:
         self._curves = Curves(path / "metrics.jsonl")
         self._locked: tuple[float, bool] = (-LOCK_S, False)
         self._lock = threading.Lock()
+        self.last: dict[str, Any] | None = None
+
+    def empty(self, state: str) -> dict[str, Any]:
+        """The row of the run in the list of runs, of which nothing is read."""
+        return {
+            "id": self.id,
+            "path": str(self.path),
+            **{"recipe": "", "model": "", "environment": "", "started": None, "state": state, "problem": ""},
+            **{"step": 0, "steps": None, "last": {}, "spark": []},
+        }
 
     def line(self) -> dict[str, Any]:
         """The row of the run in the list of runs. A damaged run has the reason, and what can be read."""
-        found: dict[str, Any] = {
-            "id": self.id,
-            "path": str(self.path),
-            **{"recipe": "", "model": "", "environment": "", "started": None, "state": "ended", "problem": ""},
-            **{"step": 0, "steps": None, "last": {}, "spark": []},
-        }
+        found = self.empty("ended")
         try:
             found |= self.known()
         except Exception as error:  # no damage of one run hides the others
             problem = error.line if isinstance(error, UserError) else error_text(error)
             found |= {"state": "damaged", "problem": problem}
+        self.last = found
         return found
 
     def known(self) -> dict[str, Any]:
@@ -112,7 +121,7 @@ class ShownRun:
             "config": {key: toml_value(value) for key, value in values.items()},
             "origins": {".".join(key): layer.origin(key) for key, _ in leaves(layer.tree)},
             "command": shlex.join(mask_arguments(["rlcore", "run", *words, *asked.overrides])),
-            "surroundings": dict(_surroundings(self.path)),
+            "surroundings": dict([*_memory(self.path / "output.log"), *_surroundings(self.path)]),
             "checkpoints": [int(path.name) for path in checkpoints_of(self.path)],
         }
 
@@ -137,16 +146,10 @@ class ShownRun:
 
     def findings(self) -> list[dict[str, Any]]:
         """What ``rlcore diagnose`` finds. Raises `DataError` if the run is damaged."""
-        names = ("rule", "step", "text", "key", "fix", "status")
-        files = [self.path / name for name in ("metrics.jsonl", "output.log", "config.toml")]
-
-        def found() -> list[dict[str, Any]]:
-            return [{name: getattr(one, name) for name in names} for one in diagnose(self.path).found]
-
         with _damage():
             if run_of(self.path) is None:  # the folder of an evaluation
                 return []
-            return _FINDINGS.get(self.path, files, found)
+            return _FINDINGS.get(self.path, [self.path / "config.toml"], lambda: LiveFindings(self.path)).all()
 
     @property
     def config(self) -> Layer:
@@ -222,6 +225,16 @@ def _started(run: Path) -> float | None:
     with suppress(OSError, ValueError, TypeError, KeyError, OverflowError):
         return datetime.datetime.fromisoformat(read_json(run / "environment.json")["time"]).timestamp()
     return None
+
+
+def _memory(log: Path) -> Iterator[tuple[str, str]]:
+    """What the output says last about memory: the estimate before the first step, and the peak at the end."""
+    with suppress(OSError), open_regular(log) as file:
+        first = file.read(LOG_PART)
+        file.seek(max(0, size_of(log) - LOG_PART))
+        lines = b"\n".join([first, file.read(LOG_PART)]).decode("utf-8", "replace").splitlines()
+        for line in [line for line in lines if line.startswith(MEMORY)][-1:]:
+            yield "memory", line.removeprefix(MEMORY)
 
 
 def _surroundings(run: Path) -> Iterator[tuple[str, str]]:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
 from rlcore.errors import DataError
 from rlcore.rollouts.evidence import TOKENS
 from rlcore.rollouts.growing import Growing
-from rlcore.rollouts.index import INDEX, ROW, TIMES, Row, evidence_file, read_index, read_lines, step_of
+from rlcore.rollouts.index import INDEX, ROW, TIMES, Row, evidence_file, is_index_of, read_index, read_lines, step_of
 from rlcore.rollouts.reading import Rollouts, is_unfinished
 from rlcore.rollouts.records import purpose_and_step
 from rlcore.runs.tokenizer import tokenizer_of
@@ -110,6 +111,22 @@ class Stored:
         starts = {b'{"purpose": "%b", "step": %d, "group": %d' % (file.purpose.encode(), *one) for one in groups}
         index = evidence_file(file.path, INDEX)
         return read_lines(index, ROW, lambda lines: (line for line in lines if line.partition(SIBLING)[0] in starts))
+
+    def firsts(self, file: StepFile) -> tuple[list[Row], int]:
+        """The first row of each group or more rows, and the number of all rows. It is faster than `read`."""
+        if file.unfinished:
+            return (rows := self.rows(file)), len(rows)
+        count = 0
+
+        def chosen(lines: list[bytes]) -> Iterator[bytes]:
+            nonlocal count
+            count = len(lines)
+            return (next(same) for _, same in groupby(lines, lambda line: line.partition(SIBLING)[0]))
+
+        rows = read_lines(evidence_file(file.path, INDEX), ROW, chosen)
+        if is_index_of(file.path, rows):
+            return rows, count
+        return (rows := self.read(file)), len(rows)
 
     def group(self, file: StepFile, number: int) -> StoredGroup:
         """A group of a file. Raises `NotFoundError` if there is none, and `DataError` if it is damaged."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +85,8 @@ def _segment(segment: Segment, values: Mapping[str, list[float]], decoding: Deco
         columns["gap"] = [learner - other for learner, other in zip(values["logprob"], engine, strict=True)]
     if "log_ratio" in values:
         columns["ratio"] = [ratio(value) for value in values["log_ratio"]]
+    if any(turn.versions for turn in segment.turns):
+        columns["version"] = list(_versions(segment))
     is_control = bool(segment.arrays)
     return {
         "ids": ids,
@@ -90,6 +94,13 @@ def _segment(segment: Segment, values: Mapping[str, list[float]], decoding: Deco
         "trained": trained,
         "columns": {name: list(_spread(column, trained)) for name, column in columns.items()},
     }
+
+
+def _versions(segment: Segment) -> Iterator[float]:
+    """The version of the weights that sampled each token of the policy."""
+    spans = (span for turn in segment.turns if turn.kind == "policy" for span in turn.spans)
+    versions = (span.version for span in spans for _ in range(span.tokens))
+    yield from islice(chain(versions, repeat(math.nan)), segment.sampled_tokens)  # stored spans may be too short
 
 
 def _spread(values: Iterable[float], trained: Iterable[bool]) -> Iterator[float | None]:

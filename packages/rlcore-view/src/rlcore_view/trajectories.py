@@ -131,7 +131,7 @@ def _turn(turn: Turn, note: dict[str, Any] | None) -> dict[str, Any]:
         "messages": [_message(message) for message in turn.messages],
         "reward": turn.reward,
         "finish_reason": turn.finish_reason or "",
-        "policy_version": turn.policy_version,
+        "versions": sorted({turn.spans[0].version, turn.spans[-1].version}),
         "note": note,
     }
 

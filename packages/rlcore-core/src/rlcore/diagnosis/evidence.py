@@ -88,6 +88,10 @@ class Evidence:
         """The trajectories of `groups`."""
         return (trajectory for group in self.groups() for trajectory in group.trajectories)
 
+    def forget_groups(self) -> None:
+        """Release the groups, which are read again when they are needed."""
+        self._read = None
+
     def _stored(self) -> list[Group]:
         try:
             files = (self._run / "rollouts" / f"train-{self.step:06d}.jsonl{suffix}" for suffix in (".gz", ""))

@@ -74,10 +74,14 @@ class Where:
 
     def check(self, known: Collection[str]) -> None:
         """Raise `UserError` if a name is neither in `COLUMNS` nor in ``known``."""
-        for node in ast.walk(self._tree):
-            if isinstance(node, ast.Name) and node.id not in {*COLUMNS, *GROUPED, *known, *_WORDS}:
-                fix = did_you_mean(node.id, [*COLUMNS, *known]) or f"use one of {', '.join(COLUMNS)}"
-                raise UserError(f"there is no column {node.id!r}", where=f"--where {self.text[:80]!r}", fix=fix)
+        for name in self.unknown(known):
+            fix = did_you_mean(name, [*COLUMNS, *known]) or f"use one of {', '.join(COLUMNS)}"
+            raise UserError(f"there is no column {name!r}", where=f"--where {self.text[:80]!r}", fix=fix)
+
+    def unknown(self, known: Collection[str]) -> list[str]:
+        """The names that are neither in `COLUMNS` nor in ``known``."""
+        names = [node.id for node in ast.walk(self._tree) if isinstance(node, ast.Name)]
+        return [name for name in names if name not in {*COLUMNS, *GROUPED, *known, *_WORDS}]
 
     def __call__(self, row: Mapping[str, Any]) -> bool:
         """Whether a row meets the condition. A comparison with a missing value is false, except by ``is``, ``!=``."""

@@ -14,6 +14,8 @@ AROUND = 60
 _NUMBERS = (b'"token_ids": [', b'"loss_mask": [')
 """The longest parts of a stored trajectory, in which no text is looked for."""
 _ASCII = re.compile(r"[ !#-\[\]-~]+")
+_UNESCAPED = re.compile(r'[^"\\\x00-\x1f]+')
+_ASCII_BYTES = bytes(range(0x80))
 _CASELESS = re.compile(r"[\u2e80-\ua4cf\uac00-\ud7a3]+")
 """Chinese, Japanese and Korean, which have no case."""
 _FOLDED = [
@@ -47,9 +49,15 @@ def may_contain_of(wanted: str) -> Callable[[bytes], bool]:
     if letters:
         return lambda line: letters in line or (b"\\" in line and b"\\u" in line)  # the first test is fast
     part = max(_ASCII.findall(wanted), key=len, default="").encode()
-    if not part:
-        return lambda line: True
-    return lambda line: part in line.lower() or (not line.isascii() and any(one in line for one in _FOLDED))
+    if part:
+        return lambda line: part in line.lower() or (not line.isascii() and _has_folded(line))
+    other = max(_UNESCAPED.findall(wanted), key=len, default="")
+    return lambda line: b"\\u" in line or other in line.decode("utf-8", "surrogatepass").casefold()
+
+
+def _has_folded(line: bytes) -> bool:
+    rest = line.translate(None, _ASCII_BYTES)  # is short in most texts
+    return any(one in rest for one in _FOLDED)
 
 
 def _around(text: str, wanted: str) -> str:

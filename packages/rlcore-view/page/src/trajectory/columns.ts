@@ -18,6 +18,7 @@ const KINDS = new Map<string, Kind>(Object.entries({
   entropy: { title: "entropy", centre: null, explains: "Of the distribution that was sampled, in nats." },
   reference_logprob: { title: "reference log-probability", centre: null, explains: "Of the reference model, in nats." },
   value: { title: "value", centre: 0, explains: "What the critic expects." },
+  version: { title: "policy version", centre: null, explains: "Of the weights that sampled it, if they changed in the turn." },
   mask: { title: "mask", centre: null, explains: "1 for what the policy wrote, 0 for all others." },
 }));
 

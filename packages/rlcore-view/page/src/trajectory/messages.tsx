@@ -112,7 +112,7 @@ function TurnFacts({ turn, place }: { turn: Turn; place: number }) {
       <strong>Turn {place}</strong>
       <span>{count(turn.end - turn.start, "token")}</span>
       {turn.finish_reason && <span>{printable(turn.finish_reason)}</span>}
-      <span>policy {turn.policy_version}</span>
+      <span>policy {turn.versions.join(" to ")}</span>
       {turn.reward !== null && <span>reward {number(turn.reward)}</span>}
       {turn.note?.right != null && <Verdict right={turn.note.right} />}
     </div>
