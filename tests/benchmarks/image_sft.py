@@ -77,7 +77,7 @@ def comparisons(*, smoke: bool = False) -> list[Comparison]:
             }
         )
         trainer = SupervisedTrainer(run)
-        assert all(len(one.media) == 1 for one in trainer.train_sequences)
+        assert all(len(one.media) == 1 for one in trainer.data.train)
         started = time.process_time()
         trainer.train()
         seconds = time.process_time() - started

@@ -85,7 +85,7 @@ def comparison(
     shutil.copytree(run.model_folder(), model)
     encoded = [
         {"input_ids": list(one.token_ids), "assistant_masks": [int(counts) for counts in one.loss_mask]}
-        for one in trainer.train_sequences
+        for one in trainer.data.train
     ]
     trained = sum(sum(row["assistant_masks"]) for row in encoded)
     tokens.write_text(json.dumps(encoded), encoding="utf-8")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
+from finished_runs import evaluations, succeeded
 from preloaded import rlcore_command
 
 SMALL_LAKE = (
@@ -22,18 +22,16 @@ SMALL_LAKE = (
 """Nine fields with a hole in the middle: without looking at the field, at most every second episode succeeds."""
 
 
-def evaluations(plugin: str, metric: str, folder: Path, *overrides: str) -> list[float]:
-    done = rlcore_command(["run", "-p", plugin, "name=run", *overrides], folder, timeout_s=500)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
-    lines = map(json.loads, (folder / "runs" / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
-    return [line[f"evaluation/{metric}"] for line in lines if f"evaluation/{metric}" in line]
+def run(plugin: str, metric: str, folder: Path, *overrides: str) -> list[float]:
+    succeeded(rlcore_command(["run", "-p", plugin, "name=run", *overrides], folder, timeout_s=500))
+    return list(evaluations(folder / "runs" / "run", metric).values())
 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_gymnasium_learns_to_look_at_the_observation(seed: int, tmp_path: Path) -> None:
-    first, *_, last = evaluations("gymnasium", "accuracy", tmp_path, *SMALL_LAKE, f"seed={seed}")
+    first, *_, last = run("gymnasium", "accuracy", tmp_path, *SMALL_LAKE, f"seed={seed}")
     assert first < 0.4
     assert last > 0.65
 
@@ -44,6 +42,6 @@ def test_gymnasium_learns_to_look_at_the_observation(seed: int, tmp_path: Path) 
 def test_gem_learns_to_answer_in_the_format_of_the_game(seed: int, tmp_path: Path) -> None:
     """An answer in another format costs 0.1, and random guesses in the format have a mean reward of about 0.55."""
     short = ("trainer.steps=10", "evaluation.every=10", "checkpoint.every=0", f"seed={seed}")
-    first, *_, last = evaluations("gem", "reward", tmp_path, *short)
+    first, *_, last = run("gem", "reward", tmp_path, *short)
     assert first < 0.35
     assert last > first + 0.2

@@ -6,24 +6,19 @@ per rollout. In the fast tests, each algorithm learns the bandit of ``test_algor
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import subprocess
-import sys
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from draw_grid import draw
+from finished_runs import Learned, commit, learned, metrics, write_page
+from workspace import ROOT
 
-REPOSITORY = Path(__file__).parents[2]
-TABLE = REPOSITORY / "docs" / "results" / "algorithms.md"
-PICTURE = REPOSITORY / "docs" / "images" / "algorithms.svg"
-PAGES = REPOSITORY / "docs" / "algorithms"
+PICTURE = ROOT / "docs" / "images" / "algorithms.svg"
+PAGES = ROOT / "docs" / "algorithms"
 CURVE = re.compile(r"<!-- curve: (\S+) -->\n(?:On the default recipe, .*\n)?")
 """The line of a page with its result."""
 SEEDS = (0, 1)
@@ -80,51 +75,28 @@ EXPERIMENTS: Mapping[str, tuple[str, ...]] = {
 CONTROL = {"rewards shuffled": ("algorithm.shuffle_rewards=true",)}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Finished:
-    """Greedy accuracy on the held-out tasks and accuracy of training samples, by step, and the time of the run."""
-
-    accuracy: dict[int, float]
-    sampled: dict[int, float]
-    seconds: float
-
-    @property
-    def last(self) -> float:
-        return self.accuracy[max(self.accuracy)]
+def rlcore(folder: Path, *words: str) -> Learned:
+    """A run of the default recipe in ``folder``, in one thread, with its greedy accuracy on the held-out tasks."""
+    return learned(folder, "-p", "gsm8k-tools", *words)
 
 
-def rlcore(folder: Path, *words: str) -> Finished:
-    """A run of the default recipe in ``folder``, in one thread."""
-    started, where = time.monotonic(), (f"runs={folder.parent}", f"name={folder.name}")
-    done = subprocess.run(
-        [sys.executable, "-m", "rlcore", "run", "-p", "gsm8k-tools", *words, *where],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
-    seconds = time.monotonic() - started
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    accuracy, sampled = (
-        {line["step"]: line[name] for line in lines if name in line} for name in ("evaluation/accuracy", "accuracy")
-    )
-    return Finished(accuracy=accuracy, sampled=sampled, seconds=seconds)
+def sampled(one: Learned) -> dict[str, float]:
+    """The accuracy of training samples by step."""
+    return {str(row["step"]): row["accuracy"] for row in metrics(one.run) if "accuracy" in row}
 
 
 def warmed_up(folder: Path, seed: int) -> Path:
     """The policy after the warm-up of the recipe."""
-    run = folder / f"warm-{seed}"
-    rlcore(run, f"seed={seed}", "trainer.steps=1", "evaluation.every=0", "checkpoint.every=1", "checkpoint.keep=2")
-    return run / "checkpoints" / "000000" / "model"
+    short = (f"seed={seed}", "trainer.steps=1", "evaluation.every=0", "checkpoint.every=1", "checkpoint.keep=2")
+    return rlcore(folder / f"warm-{seed}", *short).run / "checkpoints" / "000000" / "model"
 
 
 def learn(
     folder: Path, policies: Mapping[int, Path], experiments: Mapping[str, tuple[str, ...]], *words: str
-) -> dict[str, dict[int, Finished]]:
+) -> dict[str, dict[int, Learned]]:
     """Run every experiment on every seed, with one run per core."""
 
-    def one(name: str, seed: int) -> Finished:
+    def one(name: str, seed: int) -> Learned:
         where = folder / f"{name.replace(' ', '-')}-{seed}"
         return rlcore(where, f"model={policies[seed]}", "warmup.steps=0", f"seed={seed}", *experiments[name], *words)
 
@@ -145,51 +117,34 @@ def test_every_algorithm_learns_and_control_does_not(tmp_path: Path) -> None:
     assert all(one.last < one.accuracy[0] + 0.2 for one in shuffled.values())
 
 
-def write_table(found: Mapping[str, Mapping[int, Finished]]) -> None:
+def write_table(found: Mapping[str, Mapping[int, Learned]]) -> None:
     """Write the curves as a table and as an image."""
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=REPOSITORY, capture_output=True, text=True)
-    steps = sorted(next(iter(found["grpo"].values())).accuracy)
-    lines = [
+    introduction = (
         "# Every algorithm on the default recipe",
         "",
         "Greedy accuracy on 128 held-out problems by training step. All runs of a seed start from the same warmed-up",
         f"policy. Each run is `rlcore run --plugin gsm8k-tools trainer.steps={STEPS}` with the overrides of its row.",
         "Losses differ only off policy, so their runs use four updates per rollout. Written by",
-        f"`uv run pytest -m proof {_path()}`",
-        f"at commit {commit.stdout.strip() or 'unknown'} on {os.cpu_count()} cores.",
+        "`uv run pytest -m proof tests/end_to_end/test_algorithms_learn.py`",
+        f"at commit {commit()} on {os.cpu_count()} cores.",
         "",
         "The charts show the accuracy of the training samples, at temperature 1.",
         "",
         "![Sampled accuracy by step of every algorithm](../images/algorithms.svg)",
-        "",
-        "| algorithm | overrides | seed | " + " | ".join(f"step {step}" for step in steps) + " | seconds |",
-        "|---|---|---|" + "---|" * (len(steps) + 1),
-    ]
+    )
+    rows = []
     for name, seeds in found.items():
         words = " ".join(f"`{word}`" for word in {**EXPERIMENTS, **CONTROL}[name]) or "none"
-        for seed, one in seeds.items():
-            lines.append(f"| {name} | {words} | {seed} | {_cells(one, steps)} | {one.seconds:.0f} |")
-    TABLE.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    curves = {
-        name: {str(seed): {str(step): share for step, share in one.sampled.items()} for seed, one in seeds.items()}
-        for name, seeds in found.items()
-    }
+        rows += [[name, words, str(seed), *one.cells(), f"{one.seconds:.0f}"] for seed, one in seeds.items()]
+    steps = sorted(next(iter(found["grpo"].values())).accuracy)
+    write_page("algorithms", introduction, ("algorithm", "overrides", "seed", *steps, "seconds"), rows)
+    curves = {name: {str(seed): sampled(one) for seed, one in seeds.items()} for name, seeds in found.items()}
     PICTURE.write_text(draw(curves, "accuracy of training samples by training step"), encoding="utf-8")
     for page in PAGES.glob("*.md"):
         page.write_text(CURVE.sub(lambda match: _curve(match[1], found), page.read_text("utf-8")), encoding="utf-8")
 
 
-def _curve(name: str, found: Mapping[str, Mapping[int, Finished]]) -> str:
-    ends = ", ".join(
-        f"{one.accuracy[min(one.accuracy)]:.3f} to {one.last:.3f} (seed {seed})" for seed, one in found[name].items()
-    )
+def _curve(name: str, found: Mapping[str, Mapping[int, Learned]]) -> str:
+    ends = ", ".join(f"{one.first:.3f} to {one.last:.3f} (seed {seed})" for seed, one in found[name].items())
     sentence = f"On the default recipe, `{name}`: accuracy {ends}; [all curves](../results/algorithms.md)."
     return f"<!-- curve: {name} -->\n{sentence}\n"
-
-
-def _cells(one: Finished, steps: Sequence[int]) -> str:
-    return " | ".join(f"{one.accuracy[step]:.3f}" for step in steps)
-
-
-def _path() -> str:
-    return str(Path(__file__).relative_to(REPOSITORY))

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from chat_folders import TEMPLATES, write_chat_folder
+from finished_runs import succeeded
 from preloaded import rlcore_command
 from rl_plugin_gsm8k_tools.calculator import calculator
 from rlcore.types import Message
@@ -73,8 +74,7 @@ def trained(name: str, folder: Path, *more: str) -> tuple[str, list[dict[str, fl
         *("run", "-p", "gsm8k-tools", "model=model", "name=it", "reward.0.id=reward.py:Varied", "warmup.steps=0"),
         *("evaluation.every=0", "rollout.max_context_tokens=1024", *small, *tools, *more),
     ]
-    done = rlcore_command(arguments, folder)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
+    done = succeeded(rlcore_command(arguments, folder))
     lines = (folder / "runs" / "it" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     return done.stdout, [json.loads(line) for line in lines]
 
@@ -100,11 +100,9 @@ def test_checkpoint_is_shown_tools_as_the_model_that_it_was_trained_from(tmp_pat
     line = "chat      template of the model folder, which shows no tools: they are shown as in the chat format qwen2.5"
     output, _ = trained("smollm2", tmp_path, "checkpoint.every=1")
     assert line in output
-    evaluated = rlcore_command(["eval", "runs/it", "evaluation.tasks=2"], tmp_path)
-    assert evaluated.returncode == 0, evaluated.stderr[-3000:]
+    evaluated = succeeded(rlcore_command(["eval", "runs/it", "evaluation.tasks=2"], tmp_path))
     assert line in evaluated.stdout + evaluated.stderr
-    resumed = rlcore_command(["run", "--resume", "runs/it/checkpoints/000001"], tmp_path)
-    assert resumed.returncode == 0, resumed.stderr[-3000:]
+    resumed = succeeded(rlcore_command(["run", "--resume", "runs/it/checkpoints/000001"], tmp_path))
     assert line in resumed.stdout
     question = (Message(role="user", content="What is 2 + 2?"),)
     prompts = [

@@ -12,6 +12,7 @@ from typing import Any
 import point_control
 import pytest
 import torch
+from finished_runs import numbers, succeeded
 from preloaded import rlcore_command
 from rlcore import load_run
 from rlcore.rollouts.records import read_groups
@@ -48,14 +49,8 @@ PPO = (
 
 def run(arguments: tuple[str, ...], folder: Path) -> Path:
     (folder / "point.toml").write_text(POINT, encoding="utf-8")
-    done = rlcore_command(arguments, folder, environment={**os.environ, "OMP_NUM_THREADS": "1"})
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    succeeded(rlcore_command(arguments, folder, environment={**os.environ, "OMP_NUM_THREADS": "1"}))
     return folder / "runs" / "run"
-
-
-def numbers(run: Path) -> dict[int, dict[str, float]]:
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    return {line.pop("step"): {k: v for k, v in line.items() if not k.startswith("time")} for line in lines}
 
 
 def weights(run: Path) -> dict[str, torch.Tensor]:
@@ -99,10 +94,9 @@ def test_two_processes_match_one_process(whole: Path, tmp_path: Path, equal_rows
     arguments = (*PPO, "strategy.id=ddp", "strategy.processes=2")
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "rlcore", *arguments]
-    done = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False
+    succeeded(
+        subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False)
     )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     found = tmp_path / "runs" / "run"
     expected, measured = numbers(whole), numbers(found)
     for step, known in expected.items():
@@ -125,6 +119,5 @@ def test_default_control_recipe_learns_and_is_evaluated(tmp_path: Path) -> None:
     found = numbers(run(("run", "-p", "gymnasium", "-r", "control", *options), tmp_path))
     assert found[0]["evaluation/reward"] < -100
     assert found[14]["evaluation/reward"] > -90
-    done = rlcore_command(("eval", "runs/run", "--json"), tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = succeeded(rlcore_command(("eval", "runs/run", "--json"), tmp_path))
     assert json.loads(done.stdout)["reward"] == pytest.approx(found[14]["evaluation/reward"])

@@ -10,6 +10,7 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
+from finished_runs import succeeded
 from preloaded import rlcore_command
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2_5_VLConfig
 
@@ -22,8 +23,7 @@ RUN = ("run", "-p", "gsm8k-tools", "trainer.steps=1", "trainer.tasks_per_step=2"
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The model of the default recipe in a folder."""
     folder = tmp_path_factory.mktemp("built")
-    done = rlcore_command([*RUN, "warmup.steps=0", "rollout.group_size=2", "name=one"], folder)
-    assert done.returncode == 0, done.stderr
+    succeeded(rlcore_command([*RUN, "warmup.steps=0", "rollout.group_size=2", "name=one"], folder))
     return folder / "runs/one/model"
 
 
@@ -79,8 +79,7 @@ def test_dry_run_rejects_damaged_weights(built: Path, tmp_path: Path) -> None:
 
 
 def test_dry_run_of_a_given_model_is_ready_and_leaves_nothing(built: Path, tmp_path: Path) -> None:
-    done = rlcore_command([*RUN, f"model={built}", "--dry-run", "-v"], tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = succeeded(rlcore_command([*RUN, f"model={built}", "--dry-run", "-v"], tmp_path))
     assert list(tmp_path.iterdir()) == []
     assert tomllib.loads(done.stdout)["warmup"]["steps"] == 0
     verdict, memory, disk = done.stdout.splitlines()[:3]
@@ -91,8 +90,7 @@ def test_dry_run_of_a_given_model_is_ready_and_leaves_nothing(built: Path, tmp_p
 
 
 def test_dry_run_reads_the_size_of_a_built_control_policy_from_its_weights(tmp_path: Path) -> None:
-    done = rlcore_command(["run", "-p", "gymnasium", "-r", "control", "--dry-run", "-v"], tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = succeeded(rlcore_command(["run", "-p", "gymnasium", "-r", "control", "--dry-run", "-v"], tmp_path))
     memory = done.stdout.splitlines()[1]
     assert memory.startswith("# memory")
     assert "model's name" not in memory
@@ -106,8 +104,7 @@ def test_dry_run_says_that_a_model_is_too_large(tmp_path: Path) -> None:
 
 
 def test_run_prints_estimated_and_measured_memory(built: Path, tmp_path: Path) -> None:
-    done = rlcore_command([*RUN, f"model={built}", "rollout.group_size=2"], tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = succeeded(rlcore_command([*RUN, f"model={built}", "rollout.group_size=2"], tmp_path))
     lines = [line for line in done.stdout.splitlines() if line.startswith("memory")]
     assert len(lines) == 2
     assert re.fullmatch(r"memory    peak [\d.]+ [GM]iB, estimated [\d.]+ [GM]iB", lines[1])

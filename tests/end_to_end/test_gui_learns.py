@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from kept_runs import FOLDER, SEEDS, commit_of, kept, rlcore, trained, with_row
+from finished_runs import evaluations, rlcore
+from kept_runs import FOLDER, SEEDS, commit_of, kept, trained, with_row
 from PIL import Image
 from rlcore.diagnosis.diagnosing import diagnose
 from rlcore.types import Task
@@ -79,8 +80,7 @@ Written by `uv run pytest -m proof tests/end_to_end/test_gui_learns.py`.
 
 def accuracies(run: Path) -> dict[str, float]:
     """The accuracy of actions on held-out screens at each step with an evaluation."""
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    return {f"step {line['step']}": line["evaluation/accuracy"] for line in lines if "evaluation/accuracy" in line}
+    return {f"step {step}": value for step, value in evaluations(run).items()}
 
 
 def evaluated(*words: str) -> float:

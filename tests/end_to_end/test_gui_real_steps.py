@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from chat_server import Endpoint, reply
+from finished_runs import metrics, succeeded
 from PIL import Image, ImageDraw
 from preloaded import rlcore_command
 from qwen_folders import qwen_folder
@@ -75,13 +76,11 @@ class Story:
     folder: Path
 
     def rlcore(self, *arguments: str) -> str:
-        done = rlcore_command(arguments, self.folder, environment=os.environ | {"OMP_NUM_THREADS": "1"})
-        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+        done = succeeded(rlcore_command(arguments, self.folder, environment=os.environ | {"OMP_NUM_THREADS": "1"}))
         return done.stdout + done.stderr
 
     def metrics(self, name: str) -> list[dict[str, float]]:
-        lines = (self.folder / "runs" / name / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-        return [json.loads(line) for line in lines]
+        return metrics(self.folder / "runs" / name)
 
     def evaluate(self, *arguments: str) -> tuple[dict[str, Any], Path]:
         """The results of an evaluation with both memories, and their folder."""

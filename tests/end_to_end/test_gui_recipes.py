@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands_here import Call, pretend_packages
 from recorded_episodes import aitw_step, mind2web_action, mind2web_episode, write_aitw, write_mind2web
-from rlcore.cli import main
 from workspace import ROOT
 
 PLUGINS = ("aitw", "mind2web")
@@ -53,18 +53,7 @@ SETS = {
 @pytest.fixture
 def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Metadata of vLLM and wandb. A dry run reads their versions and does not import them."""
-    for name, version in (("vllm", "0.32.0"), ("wandb", "0.26.0")):
-        information = tmp_path / "site" / f"{name}-{version}.dist-info"
-        information.mkdir(parents=True)
-        (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-    monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.chdir(tmp_path)
-
-
-def rlcore(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
-    monkeypatch.setattr("sys.argv", ["rlcore", *words])
-    return main()
+    pretend_packages(monkeypatch, tmp_path, "vllm", "wandb")
 
 
 def recipe(plugin: str, name: str) -> dict[str, Any]:
@@ -75,9 +64,9 @@ def recipe(plugin: str, name: str) -> dict[str, Any]:
 @pytest.mark.parametrize("plugin", PLUGINS)
 @pytest.mark.parametrize("name", [*REINFORCED, "qwen2.5-vl-3b-sft"])
 def test_named_recipe_passes_a_dry_run(
-    plugin: str, name: str, packages: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    plugin: str, name: str, packages: None, rlcore: Call, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert rlcore(monkeypatch, "run", "-p", plugin, "-r", name, "--dry-run", "-v", *DRAWN) == 0, capsys.readouterr().err
+    assert rlcore("run", "-p", plugin, "-r", name, "--dry-run", "-v", *DRAWN) == 0, capsys.readouterr().err
     assert "Qwen/Qwen2.5-VL-" in capsys.readouterr().out
 
 
@@ -110,14 +99,14 @@ def test_recipes_of_both_plugins_have_the_same_values(plugin: str, size: str) ->
 
 @pytest.mark.parametrize("plugin", PLUGINS)
 def test_summary_reward_needs_the_next_steps(
-    plugin: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    plugin: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rlcore: Call, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     if plugin == "aitw":
         source = write_aitw(tmp_path, {"general": [[aitw_step("e", 0), aitw_step("e", 1)]]})
     else:
         source = write_mind2web(tmp_path, [mind2web_episode("e", [mind2web_action("a"), mind2web_action("b")])])
-    assert rlcore(monkeypatch, "data", "prepare", plugin, f"source={source}", "images=images", "out=a.parquet") == 0
+    assert rlcore("data", "prepare", plugin, f"source={source}", "images=images", "out=a.parquet") == 0
     reward = f"reward=[{{id='{plugin}'}},{{id='{plugin}-history-summary',weight=0.25}}]"
     data = (
         "warmup.steps=0",
@@ -126,7 +115,7 @@ def test_summary_reward_needs_the_next_steps(
         "evaluation.every=0",
         "trainer.tasks_per_step=1",
     )
-    assert rlcore(monkeypatch, "run", "-p", plugin, "--dry-run", "-v", reward, *data) == 2
+    assert rlcore("run", "-p", plugin, "--dry-run", "-v", reward, *data) == 2
     said = capsys.readouterr().err
     assert "needs the next step of each task" in said
     assert "set data.next_step=true" in said
@@ -148,10 +137,10 @@ def launcher(index: int) -> list[str]:
 
 @pytest.mark.parametrize("index", [0, 1])
 def test_launcher_arguments_set_the_published_values(
-    index: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    index: int, rlcore: Call, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = launcher(index)
-    assert rlcore(monkeypatch, "config", "show", "--origin", "--json", "-p", PLUGINS[index], *words) == 0
+    assert rlcore("config", "show", "--origin", "--json", "-p", PLUGINS[index], *words) == 0
     shown = capsys.readouterr()
     found: Mapping[str, Any] = json.loads(shown.out)
     assert {key: found[key]["value"] for key in SETS} == SETS

@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from finished_runs import evaluations, rlcore
 
 
 def returns(folder: Path, *overrides: str) -> list[float]:
     """The mean return on the held-out tasks at each evaluation."""
-    arguments = [
-        "run",
-        "--plugin",
-        "harness",
-        "trainer.steps=8",
-        "evaluation.every=8",
-        *overrides,
-        f"runs={folder}",
-        "name=run",
-    ]
-    done = subprocess.run(
-        [sys.executable, "-m", "rlcore", *arguments], capture_output=True, text=True, check=False, cwd=folder
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    lines = (folder / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    metrics = [json.loads(line) for line in lines]
-    return [line["evaluation/reward"] for line in metrics if "evaluation/reward" in line]
+    short = ("trainer.steps=8", "evaluation.every=8")
+    rlcore("run", "--plugin", "harness", *short, *overrides, f"runs={folder}", "name=run", folder=folder, variables={})
+    return list(evaluations(folder / "run", "reward").values())
 
 
 @pytest.mark.long

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from rlcore.cli import main
+from commands_here import run_here
 
 pytestmark = pytest.mark.slow
+Call = Callable[..., tuple[int, str]]
 
 MINE = '''
 from pathlib import Path
@@ -174,19 +176,21 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def rlcore(*arguments: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
-    """Exit status and output."""
-    monkeypatch.setattr(sys, "argv", ["rlcore", *arguments])
-    capsys.readouterr()
-    status = main()
-    return status, "".join(capsys.readouterr())
+@pytest.fixture
+def rlcore(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    """Exit status and output of a command."""
+
+    def call(*arguments: str) -> tuple[int, str]:
+        capsys.readouterr()
+        status = run_here(monkeypatch, *arguments)
+        return status, "".join(capsys.readouterr())
+
+    return call
 
 
-def test_run_with_all_components_from_a_file(
-    mine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_run_with_all_components_from_a_file(mine: Path, rlcore: Call) -> None:
     Path("run.toml").write_text(RUN, encoding="utf-8")
-    status, printed = rlcore("run", "-c", "run.toml", monkeypatch=monkeypatch, capsys=capsys)
+    status, printed = rlcore("run", "-c", "run.toml")
     assert status == 0, printed
     (module,) = [module for module in sys.modules.values() if getattr(module, "__file__", None) == str(mine)]
     classes = {"chat format", "tool parser", "engine", "sampler", "strategy", "trainer"}
@@ -203,26 +207,17 @@ def test_run_with_all_components_from_a_file(
     ],
 )
 def test_unknown_algorithm_key_is_rejected(
-    overrides: list[str],
-    key: str,
-    origin: str,
-    mine: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    overrides: list[str], key: str, origin: str, mine: Path, rlcore: Call
 ) -> None:
-    asked = ("run", "--dry-run", "-v", "-p", "gsm8k-tools", *overrides)
-    status, printed = rlcore(*asked, monkeypatch=monkeypatch, capsys=capsys)
+    status, printed = rlcore("run", "--dry-run", "-v", "-p", "gsm8k-tools", *overrides)
     assert status == 2
     assert f" {key}" in printed
     assert f"{origin}\n" in printed
 
 
-def test_tool_can_be_in_a_file_or_a_module(
-    mine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_tool_can_be_in_a_file_or_a_module(mine: Path, rlcore: Call) -> None:
     tools = 'environment.tools=["mine.py:lamp", "rl_plugin_gsm8k_tools.calculator:calculator"]'
-    asked = ("run", "--dry-run", "-v", "-p", "gsm8k-tools", tools)
-    assert rlcore(*asked, monkeypatch=monkeypatch, capsys=capsys)[0] == 0
+    assert rlcore("run", "--dry-run", "-v", "-p", "gsm8k-tools", tools)[0] == 0
 
 
 @pytest.mark.parametrize("kind", KEYS)
@@ -240,12 +235,7 @@ def test_tool_can_be_in_a_file_or_a_module(
     ],
 )
 def test_invalid_import_path_is_reported_before_start(
-    kind: str,
-    target: str,
-    expected: list[str],
-    mine: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    kind: str, target: str, expected: list[str], mine: Path, rlcore: Call
 ) -> None:
     form, other = ("function", "class Other") if kind in (*FUNCTIONS, "reward") else ("class", "function other")
     kind_of_other = "class Other: ..." if form == "function" else "def other(): ..."
@@ -253,7 +243,7 @@ def test_invalid_import_path_is_reported_before_start(
     Path("raises.py").write_text("x = 1\nx / 0\n", encoding="utf-8")
     Path("exits.py").write_text("import sys\nsys.exit(0)\n", encoding="utf-8")
     overrides = [key.format(target) for key in KEYS[kind]]
-    status, printed = rlcore("run", "-p", "gsm8k-tools", *overrides, monkeypatch=monkeypatch, capsys=capsys)
+    status, printed = rlcore("run", "-p", "gsm8k-tools", *overrides)
     assert status == 2, printed
     for text in expected:
         assert text.format(form=form, other=other) in printed
@@ -262,29 +252,21 @@ def test_invalid_import_path_is_reported_before_start(
     assert not Path("runs").exists()
 
 
-def test_misspelt_name_gets_a_suggestion(
-    mine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked = ("run", "-p", "gsm8k-tools", "sampler.id=mine.py:Samplr")
-    assert "did you mean 'Sampler'?" in rlcore(*asked, monkeypatch=monkeypatch, capsys=capsys)[1]
+def test_misspelt_name_gets_a_suggestion(mine: Path, rlcore: Call) -> None:
+    assert "did you mean 'Sampler'?" in rlcore("run", "-p", "gsm8k-tools", "sampler.id=mine.py:Samplr")[1]
 
 
-def test_class_with_missing_methods_is_rejected(
-    mine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_class_with_missing_methods_is_rejected(mine: Path, rlcore: Call) -> None:
     Path("half.py").write_text("class Half:\n    def reset(self, task, *, seed): ...\n", encoding="utf-8")
-    asked = ("run", "-p", "gsm8k-tools", "environment.id=half.py:Half", "data.id=gsm8k-tools")
-    status, printed = rlcore(*asked, monkeypatch=monkeypatch, capsys=capsys)
+    status, printed = rlcore("run", "-p", "gsm8k-tools", "environment.id=half.py:Half", "data.id=gsm8k-tools")
     assert status == 2
     assert "half.py:Half" in printed
     assert "no step or close" in printed
 
 
-def test_environment_from_a_file_requires_a_dataset(
-    mine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_environment_from_a_file_requires_a_dataset(mine: Path, rlcore: Call) -> None:
     Path("run.toml").write_text(RUN.replace('[data]\nid = "mine.py:Words"\n', ""), encoding="utf-8")
-    status, printed = rlcore("run", "-c", "run.toml", monkeypatch=monkeypatch, capsys=capsys)
+    status, printed = rlcore("run", "-c", "run.toml")
     assert status == 2
     assert "data.id=" in printed
 
@@ -296,33 +278,23 @@ def test_environment_from_a_file_requires_a_dataset(
         ("def lamp(on: object) -> str:\n    'Switch.'\n    return 'done'\n", "on"),
     ],
 )
-def test_invalid_tool_function_is_rejected_before_start(
-    source: str, expected: str, mine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_invalid_tool_function_is_rejected_before_start(source: str, expected: str, mine: Path, rlcore: Call) -> None:
     Path("tools.py").write_text(source, encoding="utf-8")
-    asked = ("run", "-p", "gsm8k-tools", "environment.tools=tools.py:lamp")
-    status, printed = rlcore(*asked, monkeypatch=monkeypatch, capsys=capsys)
+    status, printed = rlcore("run", "-p", "gsm8k-tools", "environment.tools=tools.py:lamp")
     assert status == 2
     assert expected in printed
     assert not Path("runs").exists()
 
 
-def test_module_beside_the_run_gets_a_hint(
-    mine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked = ("run", "-p", "gsm8k-tools", "trainer.id=mine:Trainer")
-    assert "mine.py:NAME" in rlcore(*asked, monkeypatch=monkeypatch, capsys=capsys)[1]
+def test_module_beside_the_run_gets_a_hint(mine: Path, rlcore: Call) -> None:
+    assert "mine.py:NAME" in rlcore("run", "-p", "gsm8k-tools", "trainer.id=mine:Trainer")[1]
     Path("uses.py").write_text("import mine\n", encoding="utf-8")
-    asked = ("run", "-p", "gsm8k-tools", "trainer.id=uses.py:Trainer")
-    assert f"PYTHONPATH={mine.parent}" in rlcore(*asked, monkeypatch=monkeypatch, capsys=capsys)[1]
+    assert f"PYTHONPATH={mine.parent}" in rlcore("run", "-p", "gsm8k-tools", "trainer.id=uses.py:Trainer")[1]
 
 
-def test_an_attribute_of_the_wrong_type_is_named(
-    mine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_attribute_of_the_wrong_type_is_named(mine: Path, rlcore: Call) -> None:
     mine.write_text(f"{MINE}\n\nclass Listed(Echo):\n    action = ['chat']\n", encoding="utf-8")
-    asked = ("run", "-p", "gsm8k-tools", "environment.id=mine.py:Listed", "--dry-run", "-v")
-    status, printed = rlcore(*asked, monkeypatch=monkeypatch, capsys=capsys)
+    status, printed = rlcore("run", "-p", "gsm8k-tools", "environment.id=mine.py:Listed", "--dry-run", "-v")
     assert status == 2
     assert "an attribute of environment 'mine.py:Listed' has the wrong type" in printed
     assert "action is ['chat']" in printed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import shlex
 import subprocess
@@ -13,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from finished_runs import ONE_THREAD, commit, evaluations, metrics, rlcore
 from workspace import ROOT
 
 PYTHON = os.environ.get("RLCORE_MANISKILL_PYTHON") or (sys.executable if importlib.util.find_spec("mani_skill") else "")
@@ -34,24 +34,15 @@ COMMAND = (
 @pytest.mark.timeout(7200)
 def test_an_environment_of_another_package_trains(tmp_path: Path) -> None:
     started = time.monotonic()
-    done = subprocess.run(
-        [PYTHON, "-m", "rlcore", *COMMAND, f"runs={tmp_path}", "name=run"],
-        env=os.environ | {"OMP_NUM_THREADS": "1", "LP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    seconds = time.monotonic() - started
-    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    returns = {line["step"]: line["evaluation/reward"] for line in lines if "evaluation/reward" in line}
-    write_table(returns, lines[-1]["info/success"], seconds)
+    rlcore(*COMMAND, f"runs={tmp_path}", "name=run", python=PYTHON, variables={**ONE_THREAD, "LP_NUM_THREADS": "1"})
+    seconds, run = time.monotonic() - started, tmp_path / "run"
+    returns = evaluations(run, "reward")
+    write_table(returns, metrics(run)[-1]["info/success"], seconds)
     assert returns[max(returns)] > 2 * returns[min(returns)]
 
 
 def write_table(returns: Mapping[int, float], success: float, seconds: float) -> None:
     """Write the page of results."""
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
     show = "from importlib.metadata import version; print(version('mani-skill'))"
     version = subprocess.run([PYTHON, "-c", show], capture_output=True, text=True, check=True)
     steps = sorted(returns)
@@ -62,7 +53,7 @@ def write_table(returns: Mapping[int, float], success: float, seconds: float) ->
         "is ManiSkill's dense reward, normalised to at most 1. A training step plays 16 episodes. In the last one,",
         f"{success:.0%} of them put the cube at the goal. Written by",
         "`uv run pytest -m proof tests/end_to_end/test_maniskill_learns.py`",
-        f"at commit {commit.stdout.strip() or 'unknown'} with mani-skill {version.stdout.strip()}, on {os.cpu_count()}",
+        f"at commit {commit()} with mani-skill {version.stdout.strip()}, on {os.cpu_count()}",
         f"cores, in {seconds:.0f} s.",
         "",
         "| " + " | ".join(f"step {step}" for step in steps) + " |",

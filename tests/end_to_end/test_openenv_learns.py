@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from finished_runs import evaluations, succeeded
 from openenv_servers import openenv_servers
 from preloaded import rlcore_command
 
@@ -19,21 +20,15 @@ def servers() -> Iterator[str]:
         yield url
 
 
-def rewards(run: Path) -> list[float]:
-    lines = map(json.loads, (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
-    return [line["evaluation/reward"] for line in lines if "evaluation/reward" in line]
-
-
 def trained(url: str, seed: int, folder: Path) -> Path:
     overrides = (f"environment.url={url}", f"seed={seed}", "name=run")
-    done = rlcore_command(["run", "-p", "openenv", *overrides], folder, timeout_s=1200)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
+    succeeded(rlcore_command(["run", "-p", "openenv", *overrides], folder, timeout_s=1200))
     return folder / "runs" / "run"
 
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_recipe_learns_which_door_to_open(servers: str, seed: int, tmp_path: Path) -> None:
-    first, *_, last = rewards(trained(f"{servers}/doors", seed, tmp_path))
+    first, *_, last = evaluations(trained(f"{servers}/doors", seed, tmp_path), "reward").values()
     assert first < 0.3
     assert last > 0.6
 
@@ -41,6 +36,6 @@ def test_recipe_learns_which_door_to_open(servers: str, seed: int, tmp_path: Pat
 @pytest.mark.parametrize("seed", [0, 1])
 def test_rewards_by_chance_teach_nothing(servers: str, seed: int, tmp_path: Path) -> None:
     run = trained(f"{servers}/luck", seed, tmp_path)
-    done = rlcore_command(["eval", str(run), f"environment.url={servers}/doors", "--json"], tmp_path, timeout_s=300)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
+    words = ["eval", str(run), f"environment.url={servers}/doors", "--json"]
+    done = succeeded(rlcore_command(words, tmp_path, timeout_s=300))
     assert json.loads(done.stdout.splitlines()[-1])["reward"] < 0.3

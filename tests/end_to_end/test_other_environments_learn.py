@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from pathlib import Path
 
 import pytest
+from finished_runs import evaluations, succeeded
 from preloaded import rlcore_command
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "references"))
@@ -24,10 +24,9 @@ def interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def accuracies(folder: Path, plugin: str, *overrides: str) -> list[float]:
     """The mean reward on the held-out tasks at each evaluation."""
-    done = rlcore_command(["run", "-p", plugin, "name=run", "checkpoint.every=0", *overrides], folder, timeout_s=1700)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
-    lines = map(json.loads, (folder / "runs" / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
-    return [line["evaluation/reward"] for line in lines if "evaluation/reward" in line]
+    words = ["run", "-p", plugin, "name=run", "checkpoint.every=0", *overrides]
+    succeeded(rlcore_command(words, folder, timeout_s=1700))
+    return list(evaluations(folder / "runs" / "run", "reward").values())
 
 
 LEARNING = [

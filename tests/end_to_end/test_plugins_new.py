@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from example_plugin import search_path
+from finished_runs import succeeded
 from installations import Installation
 from package_matrix import build, locked_versions, must
 from preloaded import rlcore_command
@@ -42,8 +43,7 @@ def test_names_of_the_distributions_of_rlcore_are_not_free(name: str) -> None:
 def metrics(folder: Path, name: str, *arguments: str, site: Path) -> list[dict[str, float]]:
     """What a run with the plugins in ``site`` logged."""
     environment = {**os.environ, "PYTHONPATH": str(site)}
-    done = rlcore_command(("run", *arguments, f"name={name}"), folder, environment=environment)
-    assert done.returncode == 0, done.stdout + done.stderr
+    succeeded(rlcore_command(("run", *arguments, f"name={name}"), folder, environment=environment))
     lines = (folder / "runs" / name / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     return [json.loads(line) for line in lines]
 

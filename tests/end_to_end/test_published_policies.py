@@ -12,6 +12,7 @@ import tiny_act
 import tiny_pi0
 import tiny_smolvla
 import torch
+from finished_runs import succeeded
 from preloaded import rlcore_command
 from rlcore_control.models.loading import load_action_model
 from safetensors.torch import load_file
@@ -83,8 +84,7 @@ def test_pi0_is_cloned_trained_and_evaluated(tmp_path: Path) -> None:
     (tmp_path / "run.toml").write_text(SEEN_POINT, encoding="utf-8")
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     words = ("run", "-c", "run.toml", "name=run", "model.path=pi0")
-    done = rlcore_command(words, tmp_path, environment=environment)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    done = succeeded(rlcore_command(words, tmp_path, environment=environment))
     run = tmp_path / "runs" / "run"
     trained = load_action_model(run / "checkpoints" / "last" / "model")
     before = load_action_model(tmp_path / "pi0").state_dict()
@@ -93,8 +93,7 @@ def test_pi0_is_cloned_trained_and_evaluated(tmp_path: Path) -> None:
     assert any("dit" in name for name in changed)
     saved = json.loads((run / "checkpoints" / "last" / "model" / "rlcore_policy.json").read_text(encoding="utf-8"))
     assert saved["normalisation"]["action"]["spread"][0] > 0
-    done = rlcore_command(("eval", "runs/run", "--json"), tmp_path, environment=environment)
-    assert done.returncode == 0, done.stderr[-3000:]
+    done = succeeded(rlcore_command(("eval", "runs/run", "--json"), tmp_path, environment=environment))
     assert json.loads(done.stdout)["reward"] < 0
 
 
@@ -104,8 +103,7 @@ def test_smolvla_is_cloned_and_trained_and_resumes_exactly(tmp_path: Path) -> No
     (tmp_path / "run.toml").write_text(SEEN_POINT, encoding="utf-8")
 
     def weights(name: str, *words: str) -> dict[str, Tensor]:
-        done = rlcore_command(("run", *words), tmp_path, environment={**os.environ, "OMP_NUM_THREADS": "1"})
-        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+        succeeded(rlcore_command(("run", *words), tmp_path, environment={**os.environ, "OMP_NUM_THREADS": "1"}))
         return load_file(tmp_path / "runs" / name / "checkpoints" / "last" / "model" / "model.safetensors")
 
     given = ("-c", "run.toml", "model.path=smolvla")
@@ -164,5 +162,4 @@ def test_act_with_a_camera_sees_the_picture_that_is_named(tmp_path: Path) -> Non
     refused = rlcore_command(words, tmp_path, environment=environment)
     assert refused.returncode == 2
     assert "sampler.inputs.cam_high=KEY, one of head_rgb" in refused.stdout + refused.stderr
-    done = rlcore_command((*words, "sampler.inputs.cam_high=head_rgb"), tmp_path, environment=environment)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    succeeded(rlcore_command((*words, "sampler.inputs.cam_high=head_rgb"), tmp_path, environment=environment))

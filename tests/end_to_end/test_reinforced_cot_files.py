@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands_here import Call, write_metadata
 from example_plugin import search_path
-from rlcore.cli import main
 from rlcore.config.adapters import translate
 from rlcore.config.layers import leaves
 from rlcore.config.origins import parse_yaml
@@ -239,22 +239,18 @@ GRPO_SETS = {
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rlcore: Call) -> Path:
     """The folders of the repository with generated pictures, and metadata of vLLM and a tracker."""
     for place in search_path(EXAMPLE, tmp_path / "example"):
         monkeypatch.syspath_prepend(place)
     monkeypatch.chdir(tmp_path)
     size = ("questions=16", "held_out=2")
-    assert rlcore(monkeypatch, "data", "prepare", "visual-cot", "out=data/multimodal_cot", *size) == 0
+    assert rlcore("data", "prepare", "visual-cot", "out=data/multimodal_cot", *size) == 0
     model = tmp_path / "qwen" / "qwen-merged-sft"
     model.mkdir(parents=True)
     for name in ("config.json", "tokenizer.json", "model.safetensors"):
         (model / name).write_text("{}", encoding="utf-8")
-    for name, version in (("vllm", "0.32.0"), ("tensorboard", "2.20.0")):
-        information = tmp_path / "site" / f"{name}-{version}.dist-info"
-        information.mkdir(parents=True)
-        text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-        (information / "METADATA").write_text(text, encoding="utf-8")
+    write_metadata(tmp_path / "site", "vllm", "tensorboard")
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     return tmp_path / "project" / "configs" / "train"
 
@@ -265,105 +261,92 @@ def write(folder: Path, name: str, text: str) -> str:
     return str((folder / name).relative_to(Path.cwd()))
 
 
-def rlcore(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
-    monkeypatch.setattr("sys.argv", ["rlcore", *words])
-    return main()
-
-
 def keys_of(text: str) -> int:
     """The number of keys with a value in a file, including the top-level block."""
     tree, _ = parse_yaml(text, "file")
     return len(list(leaves(tree))) + (set(tree) <= {"SFT", "GRPO"})
 
 
-def set_by_files(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str
-) -> tuple[Mapping[str, Any], list[str]]:
+def set_by_files(rlcore: Call, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[Mapping[str, Any], list[str]]:
     """The keys that the files set, and the printed lines."""
-    assert rlcore(monkeypatch, "config", "show", "--origin", "--json", *words) == 0, capsys.readouterr().err
+    assert rlcore("config", "show", "--origin", "--json", *words) == 0, capsys.readouterr().err
     shown = capsys.readouterr()
     found: Mapping[str, Any] = json.loads(shown.out)
     ours = {key: row["value"] for key, row in found.items() if ".yaml:" in row["origin"]}
     return ours, shown.err.splitlines()
 
 
-def test_every_key_of_the_sft_file_is_reported(
-    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_key_of_the_sft_file_is_reported(project: Path, rlcore: Call, capsys: pytest.CaptureFixture[str]) -> None:
     text = SFT_FILE.replace("quantization: true", "quantization: false")
     file = write(project, "sft.yaml", text)
-    assert rlcore(monkeypatch, "run", "--dry-run", "-v", "-c", file) == 0, capsys.readouterr().err
+    assert rlcore("run", "--dry-run", "-v", "-c", file) == 0, capsys.readouterr().err
     capsys.readouterr()
-    found, lines = set_by_files(monkeypatch, capsys, "-c", file)
+    found, lines = set_by_files(rlcore, capsys, "-c", file)
     assert found == SFT_SETS
     assert len(lines) == keys_of(text)
     assert any("image_dir" in line and 'data.images = "data/multimodal_cot/images"' in line for line in lines)
 
 
 def test_every_key_of_the_grpo_file_is_reported(
-    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    project: Path, rlcore: Call, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = write(project, "grpo.yaml", GRPO_FILE)
     given = ["-c", file]
-    assert rlcore(monkeypatch, "config", "show", *given) == 0, capsys.readouterr().err
+    assert rlcore("config", "show", *given) == 0, capsys.readouterr().err
     resolved = capsys.readouterr().out
     assert '[algorithm.loss]\nid = "gspo"' in resolved
     assert "clip_low = 0.0003" in resolved
-    found, lines = set_by_files(monkeypatch, capsys, *given)
+    found, lines = set_by_files(rlcore, capsys, *given)
     assert found == GRPO_SETS
     assert len(lines) == keys_of(GRPO_FILE)
 
 
 def test_every_key_of_the_evaluation_file_is_reported(
-    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    project: Path, rlcore: Call, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = write(project, "eval.yaml", EVALUATION_FILE)
-    found, lines = set_by_files(monkeypatch, capsys, "-c", file)
+    found, lines = set_by_files(rlcore, capsys, "-c", file)
     assert found == EVALUATION_SETS
     assert len(lines) == keys_of(EVALUATION_FILE)
 
 
-def test_lora_tables_are_translated(
-    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_lora_tables_are_translated(project: Path, rlcore: Call, capsys: pytest.CaptureFixture[str]) -> None:
     low = SFT_FILE.replace("quantization: true", "quantization: false")
     low += LORA.format(rank=128, alpha=256, task="CAUSAL_LMs")
-    found, lines = set_by_files(monkeypatch, capsys, "-c", write(project, "sft.yaml", low))
+    found, lines = set_by_files(rlcore, capsys, "-c", write(project, "sft.yaml", low))
     adapter = {"rank": 128, "alpha": 256, "targets": ["q_proj", "k_proj", "v_proj"]}
     ours = {f"lora.{key}": value for key, value in adapter.items()}
     assert found == {**SFT_SETS, **ours, "lora.dropout": 0.05}
     assert len(lines) == keys_of(low)
     high = GRPO_FILE + LORA.format(rank=128, alpha=256, task="CAUSAL_LM")
     given = ("-c", write(project, "grpo.yaml", high))
-    found, lines = set_by_files(monkeypatch, capsys, *given)
+    found, lines = set_by_files(rlcore, capsys, *given)
     assert found == {**GRPO_SETS, **ours}
     assert any("lora_dropout" in line and " -> " not in line for line in lines)
 
 
 def test_quantised_base_needs_adapter_and_torch_engine(
-    project: Path, untrained: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    project: Path, untrained: Path, rlcore: Call, capsys: pytest.CaptureFixture[str]
 ) -> None:
     adapter = LORA.format(rank=128, alpha=256, task="CAUSAL_LM")
-    found, lines = set_by_files(monkeypatch, capsys, "-c", write(project, "sft.yaml", SFT_FILE + adapter))
+    found, lines = set_by_files(rlcore, capsys, "-c", write(project, "sft.yaml", SFT_FILE + adapter))
     assert found["model.quantization"] == "nf4"
     assert any('quantization = true -> model.quantization = "nf4"' in line for line in lines)
-    assert rlcore(monkeypatch, "run", "--dry-run", "-v", "-c", write(project, "sft.yaml", SFT_FILE)) == 2
+    assert rlcore("run", "--dry-run", "-v", "-c", write(project, "sft.yaml", SFT_FILE)) == 2
     assert "model.quantization" in capsys.readouterr().err
     high = GRPO_FILE.replace("quantization: false", "quantization: true") + adapter
     given = ("run", "--dry-run", "-v", "-p", "gsm8k-tools", "-c")
-    assert rlcore(monkeypatch, *given, write(project, "grpo.yaml", high)) == 2
+    assert rlcore(*given, write(project, "grpo.yaml", high)) == 2
     error = capsys.readouterr().err
     assert "model.quantization" in error
     assert "rollout.engine" in error
     lines = high.replace("use_vllm: true", "use_vllm: false").replace("rank: 128", "rank: 8").splitlines()
     text = "\n".join(line for line in lines if "image_dir" not in line)
     shutil.copytree(untrained, Path("qwen/qwen-merged-sft"), dirs_exist_ok=True)
-    assert rlcore(monkeypatch, *given, write(project, "grpo.yaml", text)) == 0, capsys.readouterr().err
+    assert rlcore(*given, write(project, "grpo.yaml", text)) == 0, capsys.readouterr().err
 
 
-def test_recipes_match_the_files(
-    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_recipes_match_the_files(project: Path, rlcore: Call, capsys: pytest.CaptureFixture[str]) -> None:
     """They train the text model on text, so the folders of pictures are left out."""
     data = Path("data/multimodal_cot/train_data.jsonl")
     data.write_text(data.read_text(encoding="utf-8").splitlines(keepends=True)[0] * 500, encoding="utf-8")
@@ -379,28 +362,26 @@ def test_recipes_match_the_files(
         wanted = {".".join(path): value for path, value in leaves(reading.tree)}
         if "algorithm.loss" in wanted:
             wanted["algorithm.loss.id"] = wanted.pop("algorithm.loss")
-        assert rlcore(monkeypatch, "config", "show", "--json", "-p", "gsm8k-tools", "-r", recipe) == 0
+        assert rlcore("config", "show", "--json", "-p", "gsm8k-tools", "-r", recipe) == 0
         found = json.loads(capsys.readouterr().out)
         same = {key for key in wanted if key.partition(".")[0] not in here} - other - {"warmup.steps"}
         assert {key: found[key] for key in same} == {key: wanted[key] for key in same}
 
 
 def test_token_level_importance_sampling_selects_grpo(
-    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    project: Path, rlcore: Call, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = write(project, "grpo.yaml", GRPO_FILE.replace("level: sequence", "level: token"))
-    assert rlcore(monkeypatch, "config", "show", "-c", file) == 0, capsys.readouterr().err
+    assert rlcore("config", "show", "-c", file) == 0, capsys.readouterr().err
     resolved = capsys.readouterr().out
     assert '[algorithm.loss]\nid = "clip"' in resolved
     assert "clip_low = 0.2" in resolved
 
 
-def test_two_processes_double_the_batch(
-    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_two_processes_double_the_batch(project: Path, rlcore: Call, capsys: pytest.CaptureFixture[str]) -> None:
     file = write(project, "grpo.yaml", GRPO_FILE)
     two = write(project, "two.yaml", TWO_PROCESSES)
-    rlcore(monkeypatch, "run", "--dry-run", "-v", "-c", two, "-c", file)
+    rlcore("run", "--dry-run", "-v", "-c", two, "-c", file)
     error = capsys.readouterr().err
     assert "per_device_train_batch_size = 2 -> trainer.tasks_per_step = 4, trainer.updates_per_rollout = 3" in error
     assert 'distributed_type = "MULTI_GPU" -> strategy.id = "ddp"' in error
@@ -408,10 +389,10 @@ def test_two_processes_double_the_batch(
 
 
 def test_stage_of_the_deepspeed_file_sets_the_strategy(
-    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    project: Path, rlcore: Call, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file, deepspeed = write(project, "grpo.yaml", GRPO_FILE), write(project, "ds.yaml", DEEPSPEED_FILE)
-    found, lines = set_by_files(monkeypatch, capsys, "-c", deepspeed, "-c", file)
+    found, lines = set_by_files(rlcore, capsys, "-c", deepspeed, "-c", file)
     strategy = {key: value for key, value in found.items() if key.startswith("strategy.")}
     assert strategy == {"strategy.id": "fsdp2", "strategy.processes": 2, "strategy.reshard_after_forward": True}
     (line,) = (line for line in lines if "zero_optimization" in line)
@@ -434,17 +415,15 @@ def test_example_passes_its_own_tests(tmp_path: Path) -> None:
     assert "RLCORE_DATA" not in os.environ or "skipped" not in done.stdout
 
 
-def test_misspelt_block_gets_a_suggestion(
-    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert rlcore(monkeypatch, "run", "--dry-run", "-v", "-p", "gsm8k-tools", "sft.model_path=x") == 2
+def test_misspelt_block_gets_a_suggestion(project: Path, rlcore: Call, capsys: pytest.CaptureFixture[str]) -> None:
+    assert rlcore("run", "--dry-run", "-v", "-p", "gsm8k-tools", "sft.model_path=x") == 2
     assert "did you mean SFT ?" in capsys.readouterr().err
 
 
 def test_files_without_the_plugin_are_unknown_keys(
-    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    project: Path, monkeypatch: pytest.MonkeyPatch, rlcore: Call, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("RLCORE_DISABLE_PLUGINS", "rl-plugin-visual-cot")
     file = write(project, "grpo.yaml", GRPO_FILE)
-    assert rlcore(monkeypatch, "run", "--dry-run", "-v", "-c", file) == 2
+    assert rlcore("run", "--dry-run", "-v", "-c", file) == 2
     assert "unknown key  GRPO" in capsys.readouterr().err

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import math
 import os
-import subprocess
-import sys
-import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from finished_runs import Learned, commit, learned, metrics, write_page
 from rlcore.diagnosis.diagnosing import diagnose
-from workspace import ROOT
+from rlcore.episodes.evaluation import wilson
 
 pytest.importorskip("sapien", reason="needs rl-plugin-robotwin[sapien]")
 
@@ -25,57 +20,18 @@ EPISODES = 200
 MORE = f"data.evaluation={EPISODES}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Learned:
-    """A finished run."""
-
-    command: str
-    success: Mapping[int, float]
-    """Success rate of the greedy policy on held-out seeds by step. Step 0 is after the imitation."""
-    seconds: float
-
-    @property
-    def first(self) -> float:
-        return self.success[0]
-
-    @property
-    def last(self) -> float:
-        return self.success[max(self.success)]
-
-
 def run(folder: Path, *overrides: str) -> Learned:
-    arguments = ("run", "-p", "robotwin", *overrides)
-    started = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-m", "rlcore", *arguments, f"runs={folder}", "name=run"],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    seconds = time.monotonic() - started
-    lines = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    success = {line["step"]: line["evaluation/accuracy"] for line in lines if "evaluation/accuracy" in line}
-    return Learned(command=" ".join(("rlcore", *arguments)), success=success, seconds=seconds)
-
-
-def interval(rate: float, episodes: int) -> tuple[float, float]:
-    """The Wilson interval of a success rate at 95 %."""
-    z = 1.96
-    centre = rate + z * z / (2 * episodes)
-    spread = z * math.sqrt(rate * (1 - rate) / episodes + z * z / (4 * episodes**2))
-    scale = 1 + z * z / episodes
-    return (centre - spread) / scale, (centre + spread) / scale
+    """A run with the success rate of the greedy policy on held-out seeds. Step 0 is after the imitation."""
+    return learned(folder, "-p", "robotwin", *overrides)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_shortened_run_reaches_more_often_than_the_cloned_policy(tmp_path: Path) -> None:
     smaller = ("trainer.tasks_per_step=16", "trainer.learning_rate=3e-4", "observers=[]")
-    learned = run(tmp_path, "trainer.steps=12", "evaluation.every=12", "data.evaluation=64", *smaller)
-    assert learned.first < 0.5
-    assert learned.last > learned.first + 0.15
+    found = run(tmp_path, "trainer.steps=12", "evaluation.every=12", "data.evaluation=64", *smaller)
+    assert found.first < 0.5
+    assert found.last > found.first + 0.15
     assert diagnose(tmp_path / "run").found == []
 
 
@@ -87,10 +43,7 @@ def test_two_processes_train_the_default_recipe_like_one(tmp_path: Path) -> None
     small += ["observers=[]", "sampler.environments=4", "algorithm.advantage.id=rloo"]
     run(tmp_path / "one", *small)
     run(tmp_path / "two", *small, "strategy.id=ddp", "strategy.processes=2")
-    one, two = (
-        [json.loads(line) for line in (tmp_path / name / "run/metrics.jsonl").read_text().splitlines()]
-        for name in ("one", "two")
-    )
+    one, two = (metrics(tmp_path / name / "run") for name in ("one", "two"))
     assert [line["step"] for line in one] == [line["step"] for line in two] == [0, 1, 2]
     for before, after in zip(one, two, strict=True):
         for name in (name for name in before if not name.startswith("time")):
@@ -115,28 +68,25 @@ def test_reach_is_learned_on_three_seeds(tmp_path: Path) -> None:
 def test_stacking_improves_on_the_cloned_policy(tmp_path: Path) -> None:
     stacked = run(tmp_path, "-r", "stack-two", MORE)
     write_table("robotwin-stack-two", "stacking", "test_stacking_improves_on_the_cloned_policy", {"seed 0": stacked})
-    assert interval(stacked.first, EPISODES)[1] < interval(stacked.last, EPISODES)[0]
+    assert wilson(stacked.first, EPISODES)[1] < wilson(stacked.last, EPISODES)[0]
 
 
 def write_table(name: str, title: str, test: str, runs: Mapping[str, Learned]) -> None:
     """Write the page of results `name`."""
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
-    lines = [
+    introduction = (
         f"# robotwin: {title}",
         "",
         f"Success rate of the greedy policy in {EPISODES} held-out episodes by training step, with the 95 % Wilson",
         "intervals of the first and the last one. Step 0 is after the imitation of the expert. Written by",
         f"`uv run pytest -m proof tests/end_to_end/test_robotwin_learns.py -k {test}`",
-        f"at commit {commit.stdout.strip() or 'unknown'}, on {os.cpu_count()} cores.",
-        "",
-    ]
-    steps = sorted(next(iter(runs.values())).success)
-    lines += ["| run | command | " + " | ".join(f"step {step}" for step in steps) + " | seconds |"]
-    lines += ["|---|---|" + "---|" * (len(steps) + 1)]
-    for run_name, learned in runs.items():
-        cells = [f"{learned.success[step]:.3f}" for step in steps]
-        for end in (0, -1):
-            low, high = interval(learned.success[steps[end]], EPISODES)
+        f"at commit {commit()}, on {os.cpu_count()} cores.",
+    )
+    rows = []
+    for run_name, one in runs.items():
+        cells = one.cells()
+        for end, rate in ((0, one.first), (-1, one.last)):
+            low, high = wilson(rate, EPISODES)
             cells[end] += f" ({low:.2f} to {high:.2f})"
-        lines.append(f"| {run_name} | `{learned.command}` | {' | '.join(cells)} | {learned.seconds:.0f} |")
-    (ROOT / "docs" / "results" / f"{name}.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        rows.append([run_name, f"`{one.command}`", *cells, f"{one.seconds:.0f}"])
+    columns = ("run", "command", *sorted(next(iter(runs.values())).accuracy), "seconds")
+    write_page(name, introduction, columns, rows)

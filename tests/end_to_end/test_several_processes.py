@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import signal
 import subprocess
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from finished_runs import numbers, succeeded
 from killed_runs import content, differences
 from preloaded import rlcore_command
 from rlcore.rollouts.index import read_index
@@ -92,11 +92,6 @@ def finish(arguments: Sequence[str], folder: Path, launcher: str = "rlcore", *, 
     return output
 
 
-def numbers(run: Path) -> dict[int, dict[str, float]]:
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    return {line.pop("step"): {k: v for k, v in line.items() if not k.startswith("time")} for line in lines}
-
-
 def tokens(run: Path) -> dict[str, list[Any]]:
     """All sampled tokens with task and sibling, by file."""
     return {
@@ -157,8 +152,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Any:
     def run_of(recipe: str) -> Path:
         if recipe not in made:
             folder = tmp_path_factory.mktemp(recipe)
-            done = rlcore_command(RECIPES[recipe], folder, environment={**os.environ, "OMP_NUM_THREADS": "1"})
-            assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+            succeeded(rlcore_command(RECIPES[recipe], folder, environment={**os.environ, "OMP_NUM_THREADS": "1"}))
             made[recipe] = folder / "runs" / "run"
         return made[recipe]
 

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 from documents import blocks
 from example_plugin import search_path
+from finished_runs import commit, evaluations, succeeded
 from preloaded import rlcore_command
 from rl_plugin_gsm8k_tools.config import DataConfig, EnvironmentConfig
 from rl_plugin_gsm8k_tools.dataset import Gsm8kData
@@ -45,9 +45,8 @@ class Stage:
 
 def rlcore(folder: Path, *arguments: str) -> str:
     plugin = {"PYTHONPATH": os.pathsep.join(search_path(PLUGIN, folder / ".installed"))}
-    done = rlcore_command(arguments, folder, environment=os.environ | plugin | {"OMP_NUM_THREADS": "1"}, timeout_s=3600)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    return done.stdout
+    environment = os.environ | plugin | {"OMP_NUM_THREADS": "1"}
+    return succeeded(rlcore_command(arguments, folder, environment=environment, timeout_s=3600)).stdout
 
 
 def prepared(folder: Path) -> Path:
@@ -118,14 +117,13 @@ def test_shortened_chain_learns_at_every_stage(tmp_path: Path) -> None:
     kinds = {"grpo": (), "gspo": (SWITCH,), "adapter": ("lora.rank=32", "trainer.learning_rate=1e-3")}
     for name, words in kinds.items():
         rlcore(tmp_path, "run", "-p", "gsm8k-tools", "-c", "grpo.yaml", f"name={name}", *short, *words)
-        lines = (tmp_path / "runs" / name / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-        reached = [line["evaluation/accuracy"] for line in map(json.loads, lines) if "evaluation/accuracy" in line]
-        assert reached[0] < 0.5, name
-        assert reached[-1] > reached[0] + 0.15, name
+        first, *_, last = evaluations(tmp_path / "runs" / name).values()
+        assert first < 0.5, name
+        assert last > first + 0.15, name
         rlcore(tmp_path, "merge", f"runs/{name}/checkpoints/last", "--out", f"merged-{name}")
         same = ("data.evaluation=data/problems-dev.jsonl", *sampled)
         output = rlcore(tmp_path, "eval", "-p", "gsm8k-tools", "--json", f"model=merged-{name}", *same)
-        assert json.loads(output)["accuracy"] == pytest.approx(reached[-1], abs=0.02), name
+        assert json.loads(output)["accuracy"] == pytest.approx(last, abs=0.02), name
     assert '[algorithm.loss]\nid = "gspo"' in (tmp_path / "runs/gspo/config.toml").read_text(encoding="utf-8")
 
 
@@ -161,7 +159,6 @@ def test_full_chain_on_every_seed(tmp_path: Path) -> None:
 
 def write_table(found: Mapping[int, Mapping[str, Stage]]) -> None:
     """Write the results to the table in the README."""
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=REPOSITORY, capture_output=True, text=True)
     lines = [
         "Accuracy on the 128 held-out problems, with greedy decoding and with four samples each:",
         "",
@@ -174,7 +171,7 @@ def write_table(found: Mapping[int, Mapping[str, Stage]]) -> None:
             one = stages[name]
             lines.append(f"| {title} | {seed} | {one.greedy:.3f} | {one.sampled:.3f} | {one.seconds:.0f} |")
     written = f"Written by `uv run pytest -m proof {Path(__file__).relative_to(REPOSITORY)}`"
-    lines += ["", f"{written} at commit {commit.stdout.strip() or 'unknown'}, one thread on {os.cpu_count()} cores."]
+    lines += ["", f"{written} at commit {commit()}, one thread on {os.cpu_count()} cores."]
     text = README.read_text(encoding="utf-8")
     assert MEASURED.search(text)
     README.write_text(MEASURED.sub(lambda match: "\n".join(lines) + "\n", text), encoding="utf-8")

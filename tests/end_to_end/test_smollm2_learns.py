@@ -10,14 +10,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pytest
+from finished_runs import commit, measured, metrics
 from rlcore.episodes.evaluation import wilson
 from rlcore.rollouts.records import read_groups
 from workspace import ROOT
@@ -77,19 +76,8 @@ class Scored:
 
 def rlcore(name: str, *arguments: str) -> float:
     """Run a command with its output in files of this name, and return its largest resident memory in GB."""
-    out, err = FOLDER / f"{name}.out", FOLDER / f"{name}.err"
-    with out.open("w", encoding="utf-8") as stdout, err.open("w", encoding="utf-8") as stderr:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "rlcore", *arguments],
-            cwd=FOLDER,
-            env={**os.environ, "OMP_NUM_THREADS": str(THREADS)},
-            stdout=stdout,
-            stderr=stderr,
-        )
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    shown = out.read_text(encoding="utf-8")[-2000:] + err.read_text(encoding="utf-8")[-4000:]
-    assert process.returncode == 0, shown
+    variables = {"OMP_NUM_THREADS": str(THREADS)}
+    usage = measured(*arguments, out=FOLDER / name, folder=FOLDER, variables=variables)
     return usage.ru_maxrss * 1024 / 1e9
 
 
@@ -115,7 +103,7 @@ def train(name: str, *words: str) -> Trained:
     else:
         shutil.rmtree(run, ignore_errors=True)
         gigabytes = rlcore(name, "run", "-p", "gsm8k-tools", *words, f"name={name}")
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    lines = metrics(run)
     found = Trained(
         seconds=sum(line.get("time/step_s", 0.0) + line.get("time/evaluation_s", 0.0) for line in lines),
         gigabytes=gigabytes,
@@ -208,7 +196,6 @@ def test_smollm2_learns_gsm8k_on_every_seed() -> None:
 
 def write_page(trained: Mapping[str, Trained], scored: Mapping[str, Scored]) -> None:
     """Write the page of results."""
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
     short = next(iter(scored.values())).short
     lines = [
         "# smollm2-135m: GSM8K with the calculator",
@@ -221,7 +208,7 @@ def write_page(trained: Mapping[str, Trained], scored: Mapping[str, Scored]) -> 
         f"Seconds are those of training and of the evaluation of all problems, with {THREADS} of {CORES}",
         f"cores for each run and {TOGETHER} runs at a time. Written by",
         "`RLCORE_SMOLLM2=FILE.gguf uv run pytest -m proof tests/end_to_end/test_smollm2_learns.py`",
-        f"at commit {commit.stdout.strip() or 'unknown'}.",
+        f"at commit {commit()}.",
         "",
         "| run | all problems | short problems | tokens | training, s | evaluation, s | memory, GB |",
         "|---|---|---|---|---|---|---|",

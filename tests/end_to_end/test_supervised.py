@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from finished_runs import numbers, succeeded
 from preloaded import rlcore_command
 from rlcore.data.chat_rows import conversation
 from rlcore.data.row_images import ImageReader
@@ -47,14 +48,7 @@ SMALL = ["model.builder.layers=1", "model.builder.width=32", "model.builder.feed
 
 
 def rlcore(*arguments: str, folder: Path) -> str:
-    done = rlcore_command(arguments, folder)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
-    return done.stdout
-
-
-def metrics(run: Path) -> dict[int, dict[str, Any]]:
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    return {line.pop("step"): {k: v for k, v in line.items() if not k.startswith("time")} for line in lines}
+    return succeeded(rlcore_command(arguments, folder)).stdout
 
 
 def assert_only_the_assistant_is_trained(chat_format: Any) -> None:
@@ -101,12 +95,12 @@ def test_resumed_chat_run_is_identical(tmp_path: Path) -> None:
     given += ["evaluation.every=2", "checkpoint.every=2", "checkpoint.keep=9", "trainer.epochs=2"]
     output = rlcore("run", "name=whole", *given, folder=tmp_path)
     assert "13 conversations" in output
-    whole = metrics(tmp_path / "runs/whole")
+    whole = numbers(tmp_path / "runs/whole")
     assert max(whole) == 8
     shutil.copytree(tmp_path / "runs/whole", tmp_path / "runs/part", symlinks=True)
     resumed = rlcore("run", "--resume", "runs/part/checkpoints/000004", folder=tmp_path)
     assert "step 4" in resumed
-    assert metrics(tmp_path / "runs/part") == whole
+    assert numbers(tmp_path / "runs/part") == whole
     weights = [tmp_path / "runs" / name / "checkpoints/last/model/model.safetensors" for name in ("whole", "part")]
     assert weights[0].read_bytes() == weights[1].read_bytes()
 
@@ -125,7 +119,7 @@ def test_bad_rows_are_rejected_before_loading(tmp_path: Path) -> None:
 def test_tiny_model_learns_to_call_the_tool(tmp_path: Path) -> None:
     given = ["trainer.demonstrations=1664", "trainer.epochs=1", "evaluation.tasks=32", "evaluation.every=50"]
     rlcore("run", "-p", "gsm8k-tools", "-r", "sft", "name=sft", *given, folder=tmp_path)
-    found = metrics(tmp_path / "runs/sft")
+    found = numbers(tmp_path / "runs/sft")
     assert found[0]["evaluation/loss"] > 5
     assert found[0]["evaluation/tool_calls"] == 0
     assert found[50]["evaluation/loss"] < 0.6
@@ -149,7 +143,7 @@ def test_demonstrations_train_without_an_environment() -> None:
         found = trainer.train()
     finally:
         run.finished()
-    assert len(trainer.evaluation_sequences) == 8
-    assert len(trainer.train_sequences) == 16
+    assert len(trainer.data.evaluation) == 8
+    assert len(trainer.data.train) == 16
     assert found["updates"] == 1
     assert found["evaluation/loss"] > 0

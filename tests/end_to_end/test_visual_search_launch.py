@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlcore.cli import main
+from commands_here import Call, pretend_packages
 from solid_pictures import picture
 
 FILE = Path(__file__).with_name("visual_search_launch.json")
@@ -85,19 +85,8 @@ def arguments(script: str) -> list[str]:
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with metadata of vLLM and wandb, whose versions a dry run reads, and a launcher's environment."""
-    for name, version in (("vllm", "0.32.0"), ("wandb", "0.26.0")):
-        information = tmp_path / "site" / f"{name}-{version}.dist-info"
-        information.mkdir(parents=True)
-        (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-    monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.chdir(tmp_path)
+    pretend_packages(monkeypatch, tmp_path, "vllm", "wandb")
     return tmp_path
-
-
-def rlcore(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
-    monkeypatch.setattr("sys.argv", ["rlcore", *words])
-    return main()
 
 
 def launched(script: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -109,10 +98,10 @@ def launched(script: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.mark.parametrize("script", SETS)
 def test_arguments_set_the_values_of_the_script(
-    script: str, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    script: str, place: Path, monkeypatch: pytest.MonkeyPatch, rlcore: Call, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = launched(script, monkeypatch)
-    assert rlcore(monkeypatch, "config", "show", "--origin", "--json", "-p", "visual-search", *words) == 0
+    assert rlcore("config", "show", "--origin", "--json", "-p", "visual-search", *words) == 0
     shown = capsys.readouterr()
     found: Mapping[str, Any] = json.loads(shown.out)
     expected = SETS[script]
@@ -124,7 +113,7 @@ def test_arguments_set_the_values_of_the_script(
 
 @pytest.mark.parametrize("script", SETS)
 def test_arguments_pass_a_dry_run(
-    script: str, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    script: str, place: Path, monkeypatch: pytest.MonkeyPatch, rlcore: Call, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("first", "second"):
         folder = place / "questions" / name
@@ -135,20 +124,20 @@ def test_arguments_pass_a_dry_run(
         (folder / "train_1.json").write_text(json.dumps(rows))
     words = [*(FAIR if "hasimage" in word else word for word in arguments(script)), *HERE]
     monkeypatch.delenv("WORLD_SIZE", raising=False)
-    assert rlcore(monkeypatch, "run", "-p", "visual-search", "--dry-run", "-v", *words) == 0, capsys.readouterr().err
+    assert rlcore("run", "-p", "visual-search", "--dry-run", "-v", *words) == 0, capsys.readouterr().err
     shown = capsys.readouterr()
     reported = {line.partition(" sets nothing: ")[0].partition(" -> ")[0] for line in shown.err.splitlines()}
     assert set(words) - reported == {"rollout.engine=torch"}
 
 
 def test_refused_arguments_are_named_with_their_reasons(
-    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    place: Path, monkeypatch: pytest.MonkeyPatch, rlcore: Call, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     words = arguments("two machines")
-    assert rlcore(monkeypatch, "run", "-p", "visual-search", "--dry-run", "-v", *words) == 2
+    assert rlcore("run", "-p", "visual-search", "--dry-run", "-v", *words) == 2
     assert "torchrun --nnodes=2 --nproc-per-node=8" in capsys.readouterr().err
-    assert rlcore(monkeypatch, "run", "-p", "visual-search", "--dry-run", "-v", *arguments("ranked")) == 2
+    assert rlcore("run", "-p", "visual-search", "--dry-run", "-v", *arguments("ranked")) == 2
     assert "leave out hasimage" in capsys.readouterr().err
 
 
@@ -161,7 +150,7 @@ def test_refused_arguments_are_named_with_their_reasons(
     ],
 )
 def test_name_of_a_key_without_its_table_has_a_suggestion(
-    word: str, meant: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    word: str, meant: str, rlcore: Call, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert rlcore(monkeypatch, "run", "-p", "visual-search", "--dry-run", "-v", word) == 2
+    assert rlcore("run", "-p", "visual-search", "--dry-run", "-v", word) == 2
     assert f"did you mean {meant} ?" in capsys.readouterr().err

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands_here import Call, pretend_packages
 from documents import blocks
 from rl_plugin_llm_judge.answers import case_of, given_answer
 from rl_plugin_llm_judge.config import JudgeConfig
@@ -18,7 +19,6 @@ from rl_plugin_visual_search.config import AccuracyConfig, DataConfig
 from rl_plugin_visual_search.dataset import VisualSearchData
 from rl_plugin_visual_search.grammar import answer_turn, code_turn, parse
 from rl_plugin_visual_search.rewards import Accuracy
-from rlcore.cli import main
 from rlcore.testing import make_trajectory
 from rlcore.types import Message, Task
 from solid_pictures import picture
@@ -79,12 +79,7 @@ def judge_of(name: str) -> JudgeConfig:
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder with metadata of vLLM, whose version a dry run reads."""
-    information = tmp_path / "site" / "vllm-0.32.0.dist-info"
-    information.mkdir(parents=True)
-    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm\nVersion: 0.32.0\n")
-    monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.chdir(tmp_path)
+    pretend_packages(monkeypatch, tmp_path, "vllm")
 
 
 def value(tree: Mapping[str, Any], path: str) -> Any:
@@ -95,23 +90,20 @@ def value(tree: Mapping[str, Any], path: str) -> Any:
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_named_recipe_passes_a_dry_run(
-    name: str, place: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str, place: None, rlcore: Call, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("sys.argv", ["rlcore", "run", "-p", "visual-search", "-r", name, "--dry-run", "-v", *DRAWN])
-    status, shown = main(), capsys.readouterr()
+    status = rlcore("run", "-p", "visual-search", "-r", name, "--dry-run", "-v", *DRAWN)
+    shown = capsys.readouterr()
     assert status == 0, shown.err
     assert "Qwen2.5-VL-7B" in shown.out
     assert "sandbox   " in shown.err
 
 
 def test_dry_run_rejects_a_tool_bonus_without_its_accuracy_reward(
-    place: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    place: None, rlcore: Call, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    other = "reward.1.accuracy=visual-search"
-    monkeypatch.setattr(
-        "sys.argv", ["rlcore", "run", "-p", "visual-search", "-r", "qwen2.5-vl-7b", "--dry-run", "-v", *DRAWN, other]
-    )
-    assert main() == 2
+    words, other = ("-p", "visual-search", "-r", "qwen2.5-vl-7b", "-v", *DRAWN), "reward.1.accuracy=visual-search"
+    assert rlcore("run", "--dry-run", *words, other) == 2
     message = capsys.readouterr().err
     assert "'visual-search'" in message
     assert f"line: {other}" in message
@@ -119,7 +111,7 @@ def test_dry_run_rejects_a_tool_bonus_without_its_accuracy_reward(
 
 
 def test_recipe_of_supervised_training_passes_a_dry_run(
-    place: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    place: None, rlcore: Call, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("data").mkdir()
     Path("data/scene.png").write_bytes(picture())
@@ -128,10 +120,8 @@ def test_recipe_of_supervised_training_passes_a_dry_run(
     messages = [{"role": role, "content": text} for role, text in zip(roles, turns, strict=True)]
     row = json.dumps({"messages": messages, "images": ["scene.png", "scene.png"]})
     Path("data/visual_search_conversations.jsonl").write_text(row + "\n", encoding="utf-8")
-    monkeypatch.setattr(
-        "sys.argv", ["rlcore", "run", "-p", "visual-search", "-r", "qwen2.5-vl-7b-sft", "--dry-run", "-v"]
-    )
-    status, shown = main(), capsys.readouterr()
+    status = rlcore("run", "-p", "visual-search", "-r", "qwen2.5-vl-7b-sft", "--dry-run", "-v")
+    shown = capsys.readouterr()
     assert status == 0, shown.err
     assert "Qwen2.5-VL-7B" in shown.out
     assert "sandbox   " not in shown.err, "supervised training samples nothing"
@@ -158,13 +148,10 @@ def test_named_recipe_has_the_published_values(name: str) -> None:
     assert "trackers" not in recipe
 
 
-def test_runs_that_do_not_stop_after_code_warn(
-    place: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    command = ["rlcore", "run", "-p", "visual-search", "-r", "qwen2.5-vl-7b", "--dry-run", "-v", *DRAWN]
+def test_runs_that_do_not_stop_after_code_warn(place: None, rlcore: Call, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ("run", "-p", "visual-search", "-r", "qwen2.5-vl-7b", "--dry-run", "-v", *DRAWN)
     for words, warns in ((("rollout.stop=[]",), True), (("rollout.stop=[]", "data.tools=zoom"), False)):
-        monkeypatch.setattr("sys.argv", [*command, *words])
-        assert main() == 0, capsys.readouterr().err
+        assert rlcore(*command, *words) == 0, capsys.readouterr().err
         assert ("does not stop after </code>" in capsys.readouterr().out) == warns, words
 
 

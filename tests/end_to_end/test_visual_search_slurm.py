@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from commands_here import write_metadata
 from documents import blocks
 from workspace import ROOT
 
@@ -26,9 +27,7 @@ JUDGE = "http://judge.example:18901/v1"
 
 def surroundings(place: Path, **variables: str) -> dict[str, str]:
     """Variables with the commands of this interpreter first in PATH, and metadata of vLLM."""
-    information = place / "site" / "vllm-0.32.0.dist-info"
-    information.mkdir(parents=True, exist_ok=True)
-    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm\nVersion: 0.32.0\n")
+    write_metadata(place / "site", "vllm")
     path = os.pathsep.join([str(place / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]])
     return {**os.environ, "PATH": path, "PYTHONPATH": str(place / "site"), "HF_HUB_OFFLINE": "1", **variables}
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from documents import blocks
+from finished_runs import metrics, succeeded
 from workspace import ROOT
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
@@ -35,12 +34,7 @@ def shortened(command: list[str]) -> list[str]:
 def succeeds(command: list[str], folder: Path) -> str:
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    return done.stdout
-
-
-def metrics(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    return succeeded(done).stdout
 
 
 def test_conversations_are_shown_trained_on_and_continued(tmp_path: Path) -> None:

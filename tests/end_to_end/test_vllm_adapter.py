@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import importlib.util
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import torch
 from engine_alone import EngineAlone
 from rlcore.errors import EngineError, UserError
 from rlcore.models.weights import FolderWeights
-from rlcore.types import Prompt, Sampling, TokenIds
+from rlcore.types import Completion, Prompt, Sampling, TokenIds
 from rlcore_models.lora import adapter_parameters, attach
 from rlcore_models.lora_config import LoraTable
 from rlcore_rollout.engines.context import EngineContext
@@ -92,6 +93,35 @@ def test_lost_adapter_update_is_detected(served: Served, weights: CausalLanguage
     served.update_weights(outdated)
     with pytest.raises(EngineError, match="nats"):
         compare(served, weights)  # type: ignore[arg-type]
+
+
+def test_completions_in_flight_end_with_their_own_adapter(served: Served, weights: CausalLanguageModel) -> None:
+    served.update_weights(weights)
+    long = Sampling(max_new_tokens=100, temperature=0.0)
+    models = {weights.version: copy.deepcopy(weights.module)}
+
+    async def three_updates() -> list[Completion]:
+        running = []
+        for _ in range(3):  # more adapters than vLLM holds at once
+            running.append(asyncio.create_task(served.engine.generate(PROMPT, long, session=f"{len(running)}")))
+            await asyncio.sleep(0.1)
+            shake(weights)
+            models[weights.version] = copy.deepcopy(weights.module)
+            await served.engine.load_weights(weights)
+        running.append(asyncio.create_task(served.engine.generate(PROMPT, long, session="last")))
+        return list(await asyncio.gather(*running))
+
+    found = served.run(three_updates())
+    assert [made.policy_version for made in found] == sorted(models)
+    for made in found:
+        assert made.versions == ()
+        ids = torch.tensor([[*PROMPT.token_ids, *made.token_ids]])
+        with torch.no_grad():
+            logprobs = models[made.policy_version](ids[:, :-1]).logits[0, len(PROMPT) - 1 :].log_softmax(-1)
+        expected = logprobs.gather(1, ids[0, len(PROMPT) :, None])[:, 0]
+        assert list(made.logprobs) == pytest.approx(expected.tolist(), abs=1e-3)
+    served.update_weights(weights)
+    assert len(served.run(served.engine._llm.list_loras())) == 1, "adapters of completions that ended are removed"
 
 
 @pytest.mark.parametrize(

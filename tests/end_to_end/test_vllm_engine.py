@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import importlib.util
 import json
 import os
@@ -23,6 +24,7 @@ from pydantic import ConfigDict
 from rlcore.contracts import NamedTensor
 from rlcore.errors import EngineError, UserError
 from rlcore.types import Completion, Prompt, Sampling, TokenIds
+from rlcore.types.checking import flaw_in_completion
 from rlcore_models.streaming import named
 from rlcore_rollout.engines.context import EngineContext
 from rlcore_rollout.engines.vllm.config import VllmEngineConfig
@@ -52,6 +54,7 @@ class AdjustableConfig(VllmEngineConfig):
     model_config = ConfigDict(frozen=False)
     max_num_seqs: int = 32
     kv_cache_gib: float | None = 0.1
+    arguments: dict[str, Any] = {"block_size": 32}  # the default of a CPU is as long as a context of these tests
 
 
 class Direct(EngineAlone):
@@ -248,16 +251,63 @@ def test_timeout_aborts_the_request_in_vllm(tied: Direct, monkeypatch: pytest.Mo
     tied.update_weights(tied.weights)
 
 
-@pytest.mark.slow
-def test_weights_cannot_change_during_a_generation(tied: Direct) -> None:
-    async def both() -> None:
-        call = asyncio.create_task(tied.engine.generate(PROMPT, Sampling(max_new_tokens=100), session="running"))
-        await asyncio.sleep(0.01)
-        with pytest.raises(EngineError, match="in flight"):
-            await tied.engine.load_weights(tied.weights)
-        await call
+async def updated_in_flight(direct: Direct, calls: int, *, seconds: float = 0.3) -> list[Completion]:
+    """Completions of 80 tokens each, during which the weights change."""
+    sampling = Sampling(max_new_tokens=80, temperature=0.0)
+    running = [
+        asyncio.create_task(direct.engine.generate(as_prompt([3 + n, 7, 11]), sampling, session=f"running{n}"))
+        for n in range(calls)
+    ]
+    await asyncio.sleep(seconds)
+    shake(direct)
+    await direct.engine.load_weights(direct.weights)
+    return list(await asyncio.gather(*running))
 
-    tied.run(both())
+
+def logprobs_of(model: Any, prompt: Sequence[int], made: Completion) -> list[float]:
+    with torch.no_grad():
+        logprobs = model(torch.tensor([[*prompt, *made.token_ids]])).logits[0, len(prompt) - 1 : -1].log_softmax(-1)
+    return [float(row[token]) for row, token in zip(logprobs, made.token_ids, strict=True)]
+
+
+@pytest.mark.slow
+def test_weights_change_during_generations(tied: Direct) -> None:
+    tied.update_weights(tied.weights)
+    before, version = copy.deepcopy(tied.model), tied.weights.version
+    found = tied.run(updated_in_flight(tied, 6))
+    assert tied.weights.version == version + 1
+    changed = [made for made in found if made.versions]
+    assert changed, "no completion was in flight"
+    for n, made in enumerate(found):
+        assert flaw_in_completion(made) is None
+        if not made.versions:
+            continue
+        assert [span.version for span in made.versions] == [version, version + 1]
+        first = made.versions[0].tokens
+        old, new = (logprobs_of(model, [3 + n, 7, 11], made) for model in (before, tied.model))
+        assert list(made.logprobs[:first]) == pytest.approx(old[:first], abs=1e-3)
+        assert list(made.logprobs[first:]) == pytest.approx(new[first:], abs=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cleared", [True, False])
+def test_prefixes_of_old_weights_are_not_used(tied: Direct, cleared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    prompt = [5 + n % 90 for n in range(100)]  # three blocks of the cache
+    tied.update_weights(tied.weights)
+    assert tied.gap(prompt, tied.generate(as_prompt(prompt), GREEDY)) < 1e-3
+    if not cleared:  # otherwise the test would show nothing
+
+        async def skip(llm: AsyncLLM, **options: Any) -> bool:
+            return True
+
+        monkeypatch.setattr(AsyncLLM, "reset_prefix_cache", skip)
+    tied.run(updated_in_flight(tied, 1, seconds=0.02))
+    gap = tied.gap(prompt, tied.generate(as_prompt(prompt), GREEDY))
+    monkeypatch.undo()
+    assert gap < 1e-3 if cleared else gap > 1e-2
+    tied.update_weights(tied.weights)
 
 
 def signal_vllm(number: int) -> None:
@@ -285,7 +335,10 @@ def test_dead_vllm_is_restarted_with_current_weights(tied: Direct) -> None:
     with pytest.raises(EngineError):
         tied.generate(PROMPT, GREEDY)
     shake(tied)
+    dead = tied.engine._llm
     tied.update_weights(tied.weights)
+    assert tied.engine.failure is None
+    assert "was restarted" in str(tied.engine._ended(dead)), "a late error of a call of the old process"
     assert tied.engine.failure is None
     assert compare(tied, tied.weights) < 1e-4
     signal_vllm(signal.SIGKILL)  # between two calls

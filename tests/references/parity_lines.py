@@ -62,6 +62,14 @@ class Line:
         return "/".join(part for part in (self.group, self.label, self.case) if part)
 
 
+def line(
+    of: str, case: str, theirs: dict[str, Any], ours: dict[str, Any], label: str = "", divergence: str = ""
+) -> Line:
+    """A comparison of ``PEER/KIND/FUNCTION``."""
+    values = dict(zip(("peer", "kind", "function"), of.split("/"), strict=True))
+    return Line(**values, case=case, theirs=theirs, ours=ours, label=label, divergence=divergence)
+
+
 def _verl_advantages() -> list[Line]:
     plain = [
         ("grpo", "grpo", {"norm_adv_by_std_in_grpo": True}, {}),
@@ -78,59 +86,49 @@ def _verl_advantages() -> list[Line]:
         ),
     ]
     lines = [
-        Line(
-            peer="verl",
-            kind="advantage",
-            function=function,
-            case=case,
-            theirs={"estimator": estimator, "groups": "unequal-groups", **theirs},
-            ours={"groups": "unequal-groups", **ours},
-            label=",".join(f"{key}={value}" for key, value in theirs.items()),
+        line(
+            f"verl/advantage/{function}",
+            case,
+            {"estimator": estimator, "groups": "unequal-groups", **theirs},
+            {"groups": "unequal-groups", **ours},
+            ",".join(f"{key}={value}" for key, value in theirs.items()),
         )
         for estimator, function, theirs, ours in plain
         for case in ("holes", "empty-row", "large")
     ]
     lines += [
-        Line(
-            peer="verl",
-            kind="advantage",
-            function="pass_at_k",
-            case=case,
-            theirs={"estimator": "grpo_passk", "groups": "equal-groups", "norm_adv_by_std_in_grpo": std},
-            ours={"groups": "equal-groups", "normalise_by_std": std},
-            label=f"norm_adv_by_std_in_grpo={std}",
+        line(
+            "verl/advantage/pass_at_k",
+            case,
+            {"estimator": "grpo_passk", "groups": "equal-groups", "norm_adv_by_std_in_grpo": std},
+            {"groups": "equal-groups", "normalise_by_std": std},
+            f"norm_adv_by_std_in_grpo={std}",
         )
         for std in (True, False)
         for case in ("holes", "empty-row", "large")
     ]
     lines += [
-        Line(
-            peer="verl",
-            kind="advantage",
-            function="optimal_token_baseline",
-            case=case,
-            theirs={"estimator": "tir_optimal_token_baseline", "groups": "unequal-groups"},
-            ours={"groups": "unequal-groups"},
+        line(
+            "verl/advantage/optimal_token_baseline",
+            case,
+            {"estimator": "tir_optimal_token_baseline", "groups": "unequal-groups"},
+            {"groups": "unequal-groups"},
         )
         for case in ("holes", "empty-row", "large")
     ]
     lines += [
-        Line(
-            peer="verl",
-            kind="advantage",
-            function="optimal_token_baseline",
-            case="holes",
-            theirs={"estimator": "optimal_token_baseline", "groups": "unequal-groups"},
-            ours={"groups": "unequal-groups"},
+        line(
+            "verl/advantage/optimal_token_baseline",
+            "holes",
+            {"estimator": "optimal_token_baseline", "groups": "unequal-groups"},
+            {"groups": "unequal-groups"},
             divergence="otb-columns",
         ),
-        Line(
-            peer="verl",
-            kind="advantage",
-            function="gdpo",
-            case="holes",
-            theirs={"estimator": "gdpo", "groups": "equal-groups"},
-            ours={"groups": "equal-groups"},
+        line(
+            "verl/advantage/gdpo",
+            "holes",
+            {"estimator": "gdpo", "groups": "equal-groups"},
+            {"groups": "equal-groups"},
             divergence="gdpo-tokens",
         ),
     ]
@@ -163,14 +161,12 @@ def _verl_losses() -> list[Line]:
         ("gpg", "gpg", {}, {}, "plain", cases),
     ]
     lines = [
-        Line(
-            peer="verl",
-            kind="loss",
-            function=function,
-            case=case,
-            theirs={"loss": loss, "loss_agg_mode": aggregation, "advantages": advantages, **theirs},
-            ours={"aggregation": aggregation, "advantages": advantages, **ours},
-            label=f"{label},{aggregation},{advantages}",
+        line(
+            f"verl/loss/{function}",
+            case,
+            {"loss": loss, "loss_agg_mode": aggregation, "advantages": advantages, **theirs},
+            {"aggregation": aggregation, "advantages": advantages, **ours},
+            f"{label},{aggregation},{advantages}",
         )
         for loss, function, theirs, ours, label, in_cases in variants
         for aggregation in AGGREGATIONS
@@ -196,28 +192,24 @@ def _verl_losses() -> list[Line]:
         ),
     ]
     lines += [  # losses that leave out tokens or select them; the aggregation is that of the other losses
-        Line(
-            peer="verl",
-            kind="loss",
-            function=function,
-            case=case,
-            theirs={"loss": function, "loss_agg_mode": "token-mean", "advantages": advantages, **theirs},
-            ours={"aggregation": "token-mean", "advantages": advantages, **ours},
-            label=f"{label},{advantages}",
+        line(
+            f"verl/loss/{function}",
+            case,
+            {"loss": function, "loss_agg_mode": "token-mean", "advantages": advantages, **theirs},
+            {"aggregation": "token-mean", "advantages": advantages, **ours},
+            f"{label},{advantages}",
         )
         for function, theirs, ours, label in selecting
         for case in cases
         for advantages in ("advantages", "token-advantages")
     ]
     lines += [
-        Line(  # SAPO in verl supports one aggregation
-            peer="verl",
-            kind="loss",
-            function="sapo",
-            case=case,
-            theirs={"loss": "sapo", "advantages": advantages, **theirs},
-            ours={"aggregation": "seq-mean-token-mean", "advantages": advantages, **ours},
-            label=f"{label},{advantages}",
+        line(  # SAPO in verl supports one aggregation
+            "verl/loss/sapo",
+            case,
+            {"loss": "sapo", "advantages": advantages, **theirs},
+            {"aggregation": "seq-mean-token-mean", "advantages": advantages, **ours},
+            f"{label},{advantages}",
         )
         for theirs, ours, label in (
             ({}, {}, "published"),
@@ -228,44 +220,38 @@ def _verl_losses() -> list[Line]:
     ]
     published = {"clip_ratio_low": 0.4, "clip_ratio_high": 0.4}
     lines += [
-        Line(  # verl averages this loss over all rows of a batch, whatever loss_agg_mode says
-            peer="verl",
-            kind="loss",
-            function="geo_mean",
-            case=case,
-            theirs={"loss": "geo_mean", "advantages": advantages, **theirs},
-            ours={"aggregation": "seq-mean-token-mean", "advantages": advantages, **ours},
-            label=f"{label},{advantages}",
+        line(  # verl averages this loss over all rows of a batch, whatever loss_agg_mode says
+            "verl/loss/geo_mean",
+            case,
+            {"loss": "geo_mean", "advantages": advantages, **theirs},
+            {"aggregation": "seq-mean-token-mean", "advantages": advantages, **ours},
+            f"{label},{advantages}",
         )
         for theirs, ours, label in ((published, {}, "published"), (higher, clips(higher), "clip-higher"))
         for case in ("holes", "large")
         for advantages in ("advantages", "token-advantages")
     ]
     lines += [  # the weights of the engine's gap multiply the loss
-        Line(
-            peer="verl",
-            kind="loss",
-            function="clip",
-            case=case,
-            theirs={"loss": "vanilla", "loss_agg_mode": "token-mean", "advantages": "advantages", **symmetric, **no_cap}
+        line(
+            "verl/loss/clip",
+            case,
+            {"loss": "vanilla", "loss_agg_mode": "token-mean", "advantages": "advantages", **symmetric, **no_cap}
             | {"rollout_is": level, "rollout_is_threshold": threshold},
-            ours={"aggregation": "token-mean", "advantages": "advantages", "correction": (mode, level, low, 2.0)},
-            label=f"rollout_is={level},{threshold}",
+            {"aggregation": "token-mean", "advantages": "advantages", "correction": (mode, level, low, 2.0)},
+            f"rollout_is={level},{threshold}",
         )
         for level in ("token", "sequence")
         for mode, threshold, low in (("truncate", 2.0, 0.5), ("mask", "0.5_2.0", 0.5))
         for case in cases
     ]
     lines += [
-        Line(
-            peer="verl",
-            kind="loss",
-            function="clip",
-            case=case,
-            theirs={"loss": "vanilla", "loss_agg_mode": aggregation, "advantages": "advantages", **symmetric, **no_cap}
+        line(
+            "verl/loss/clip",
+            case,
+            {"loss": "vanilla", "loss_agg_mode": aggregation, "advantages": "advantages", **symmetric, **no_cap}
             | {"micro_batches": 2, "global_batch_info": True},
-            ours={"aggregation": aggregation, "advantages": "advantages", "micro_batches": 2},
-            label=f"micro-batches,{aggregation}",
+            {"aggregation": aggregation, "advantages": "advantages", "micro_batches": 2},
+            f"micro-batches,{aggregation}",
         )
         for aggregation in AGGREGATIONS
         for case in ("holes", "empty-row")
@@ -273,64 +259,40 @@ def _verl_losses() -> list[Line]:
     base = {"loss_agg_mode": "token-mean", "advantages": "advantages"}
     default = {"aggregation": "token-mean", "advantages": "advantages"}
     lines += [
-        Line(
-            peer="verl",
-            kind="loss",
-            function="clip",
-            case="large",
-            theirs={"loss": "vanilla", **base},
-            ours=default,
-            divergence="dual-clip",
-        ),
-        Line(
-            peer="verl",
-            kind="loss",
-            function="cispo",
-            case="holes",
-            theirs={"loss": "cispo", **base},
-            ours=default,
-            divergence="cispo-bounds",
-        ),
-        Line(
-            peer="verl",
-            kind="loss",
-            function="clip",
-            case="empty-row",
-            theirs={"loss": "vanilla", **base, **no_cap, "micro_batches": 2, "global_batch_info": False},
-            ours=default | {"micro_batches": 2},
+        line("verl/loss/clip", "large", {"loss": "vanilla", **base}, default, divergence="dual-clip"),
+        line("verl/loss/cispo", "holes", {"loss": "cispo", **base}, default, divergence="cispo-bounds"),
+        line(
+            "verl/loss/clip",
+            "empty-row",
+            {"loss": "vanilla", **base, **no_cap, "micro_batches": 2, "global_batch_info": False},
+            default | {"micro_batches": 2},
             divergence="micro-batches",
         ),
     ]
     lines += [
-        Line(
-            peer="verl",
-            kind="loss",
-            function="gspo",
-            case="holes",
-            theirs={"loss": "gspo", "loss_agg_mode": "seq-mean-token-mean", "advantages": "token-advantages", **wide},
-            ours={"aggregation": "seq-mean-token-mean", "advantages": "token-advantages", **clips(wide)},
+        line(
+            "verl/loss/gspo",
+            "holes",
+            {"loss": "gspo", "loss_agg_mode": "seq-mean-token-mean", "advantages": "token-advantages", **wide},
+            {"aggregation": "seq-mean-token-mean", "advantages": "token-advantages", **clips(wide)},
             divergence="gspo-tokens",
-        ),
+        )
     ]
     by_trajectory = {"aggregation": "seq-mean-token-mean", "advantages": "advantages"}
     lines += [
-        Line(
-            peer="verl",
-            kind="loss",
-            function="geo_mean",
-            case="empty-row",
-            theirs={"loss": "geo_mean", "advantages": "advantages", **published},
-            ours=by_trajectory,
+        line(
+            "verl/loss/geo_mean",
+            "empty-row",
+            {"loss": "geo_mean", "advantages": "advantages", **published},
+            by_trajectory,
             divergence="geo-mean-rows",
         ),
-        Line(
-            peer="verl",
-            kind="loss",
-            function="geo_mean",
-            case="holes",
-            theirs={"loss": "geo_mean", "advantages": "advantages", **published}
+        line(
+            "verl/loss/geo_mean",
+            "holes",
+            {"loss": "geo_mean", "advantages": "advantages", **published}
             | {"rollout_is": "token", "rollout_is_threshold": 2.0},
-            ours=by_trajectory | {"correction": ("truncate", "token", 0.5, 2.0)},
+            by_trajectory | {"correction": ("truncate", "token", 0.5, 2.0)},
             divergence="geo-mean-weights",
         ),
     ]
@@ -340,15 +302,7 @@ def _verl_losses() -> list[Line]:
 def _verl_rest() -> list[Line]:
     cases = ("holes", "empty-row", "large")
     lines = [
-        Line(
-            peer="verl",
-            kind="kl",
-            function=ours,
-            case=case,
-            theirs={"kl_penalty": theirs},
-            ours={},
-            label=theirs,
-        )
+        line(f"verl/kl/{ours}", case, {"kl_penalty": theirs}, {}, theirs)
         for theirs, ours in (
             ("kl", "k1"),
             ("abs", "abs"),
@@ -360,42 +314,36 @@ def _verl_rest() -> list[Line]:
         for case in cases
     ]
     lines += [
-        Line(
-            peer="verl",
-            kind="correction",
-            function=mode,
-            case=case,
-            theirs={"rollout_is": level, "rollout_is_threshold": threshold},
-            ours={"level": level, "low": 0.5, "high": 2.0},
-            label=level,
+        line(
+            f"verl/correction/{mode}",
+            case,
+            {"rollout_is": level, "rollout_is_threshold": threshold},
+            {"level": level, "low": 0.5, "high": 2.0},
+            level,
         )
         for level in ("token", "sequence")
         for mode, threshold in (("truncate", 2.0), ("mask", "0.5_2.0"))
         for case in cases
     ]
     lines += [
-        Line(
-            peer="verl",
-            kind="value-loss",
-            function="value_loss",
-            case=case,
-            theirs={"cliprange_value": clip, "loss_agg_mode": aggregation},
-            ours={"clip": clip, "aggregation": aggregation},
-            label=f"{aggregation},cliprange_value={clip}",
+        line(
+            "verl/value-loss/value_loss",
+            case,
+            {"cliprange_value": clip, "loss_agg_mode": aggregation},
+            {"clip": clip, "aggregation": aggregation},
+            f"{aggregation},cliprange_value={clip}",
         )
         for clip in (0.5, 2.0)
         for aggregation in AGGREGATIONS
         for case in cases
     ]
     lines += [
-        Line(
-            peer="verl",
-            kind="controller",
-            function="next_coefficient",
-            case="holes",
-            theirs={"init_kl_coef": 0.02, "target_kl": 0.1, "horizon": 100, "n_steps": 64, "measured": measured},
-            ours={"coefficient": 0.02, "target_kl": 0.1, "horizon": 100, "trajectories": 64, "measured": measured},
-            label=f"{len(measured)} steps",
+        line(
+            "verl/controller/next_coefficient",
+            "holes",
+            {"init_kl_coef": 0.02, "target_kl": 0.1, "horizon": 100, "n_steps": 64, "measured": measured},
+            {"coefficient": 0.02, "target_kl": 0.1, "horizon": 100, "trajectories": 64, "measured": measured},
+            f"{len(measured)} steps",
         )
         for measured in ([0.1, 0.11, 0.5, 0.0, 0.095, 3.0],)
     ]
@@ -422,27 +370,18 @@ def _trl() -> list[Line]:
         ),
     ]
 
-    def line(function: str, case: str, theirs: dict[str, Any], ours: dict[str, Any], label: str, **more: str) -> Line:
+    def loss(function: str, case: str, theirs: dict[str, Any], ours: dict[str, Any], label: str, **more: str) -> Line:
         common = {"advantages": "advantages", "count_empty": True}
-        return Line(
-            peer="trl",
-            kind="loss",
-            function=function,
-            case=case,
-            theirs=theirs,
-            ours=common | ours,
-            label=label,
-            **more,
-        )
+        return line(f"trl/loss/{function}", case, theirs, common | ours, label, **more)
 
     lines = [
-        line(function, case, {"loss_type": kind, **theirs}, {"aggregation": aggregation, **ours}, f"{label},{kind}")
+        loss(function, case, {"loss_type": kind, **theirs}, {"aggregation": aggregation, **ours}, f"{label},{kind}")
         for function, theirs, ours, label in variants
         for kind, aggregation in kinds.items()
         for case in cases
     ]
     lines += [
-        line(function, case, theirs, {"aggregation": aggregation, **ours}, label)
+        loss(function, case, theirs, {"aggregation": aggregation, **ours}, label)
         for function, theirs, ours, aggregation, label in (
             ("cispo", {"loss_type": "cispo", "epsilon_high": 5.0}, {}, "token-mean", "upper-5"),
             ("sapo", {"loss_type": "sapo"}, {}, "seq-mean-token-mean", "published"),
@@ -472,7 +411,7 @@ def _trl() -> list[Line]:
         for case in (("near",) if function == "gspo" else cases)
     ]
     lines += [  # the KL term in the loss
-        line(
+        loss(
             function,
             case,
             {"loss_type": kind, "beta": 0.1, "use_bias_correction_kl": weighted, **theirs},
@@ -485,7 +424,7 @@ def _trl() -> list[Line]:
         for case in cases
     ]
     lines += [  # the engine's gap
-        line(
+        loss(
             "clip",
             case,
             {"loss_type": "dapo", "vllm_importance_sampling_mode": f"{level}_{mode}", "low": low, "high": 2.0},
@@ -497,7 +436,7 @@ def _trl() -> list[Line]:
         for case in ("holes", "empty-row", "engine-nan")
     ]
     lines += [
-        line(
+        loss(
             "vespo",
             case,
             {"loss_type": "vespo", "vllm_importance_sampling_mode": f"token_{mode}", "low": low, "high": 2.0},
@@ -508,7 +447,7 @@ def _trl() -> list[Line]:
         for case in ("holes", "empty-row", "engine-nan")
     ]
     lines += [  # bad sequences from which the policy has moved away
-        line(
+        loss(
             "clip",
             case,
             {"loss_type": "dapo", "off_policy_mask_threshold": threshold},
@@ -519,7 +458,7 @@ def _trl() -> list[Line]:
         for case in ("holes", "empty-row", "large", "engine-nan")
     ]
     lines += [  # gradient accumulation: two micro-batches, one optimiser step
-        line(
+        loss(
             "clip",
             case,
             {"loss_type": "dapo", "micro_batches": 2},
@@ -529,14 +468,12 @@ def _trl() -> list[Line]:
         for case in ("holes", "empty-row")
     ]
     lines += [
-        Line(
-            peer="trl",
-            kind="correction",
-            function=mode,
-            case=case,
-            theirs={"vllm_importance_sampling_mode": f"{level}_{mode}", "low": low, "high": 2.0},
-            ours={"level": level, "low": 0.5, "high": 2.0},
-            label=level,
+        line(
+            f"trl/correction/{mode}",
+            case,
+            {"vllm_importance_sampling_mode": f"{level}_{mode}", "low": low, "high": 2.0},
+            {"level": level, "low": 0.5, "high": 2.0},
+            level,
         )
         for level in ("token", "sequence")
         for mode, low in (("truncate", None), ("mask", 0.5))
@@ -544,7 +481,7 @@ def _trl() -> list[Line]:
     ]
     groups = {"groups": "equal-groups"}
     lines += [
-        Line(peer="trl", kind="advantage", function=function, case=case, theirs=theirs, ours=groups | ours, label=label)
+        line(f"trl/advantage/{function}", case, theirs, groups | ours, label)
         for function, theirs, ours, label in (
             ("grpo", {"trainer": "grpo", "scale_rewards": "group"}, {"epsilon": 1e-4}, "scale_rewards=group"),
             (
@@ -571,15 +508,8 @@ def _trl() -> list[Line]:
     ours = {"aggregation": "token-mean"}
     kl = {"loss_type": "dapo", "beta": 0.1}
     lines += [
-        line(
-            "clip",
-            "holes",
-            kl,
-            ours | {"kl": (0.1, False, None)},
-            "",
-            divergence="kl-bias-correction",
-        ),
-        line(
+        loss("clip", "holes", kl, ours | {"kl": (0.1, False, None)}, "", divergence="kl-bias-correction"),
+        loss(
             "clip",
             "large",
             kl | {"use_bias_correction_kl": False},
@@ -587,7 +517,7 @@ def _trl() -> list[Line]:
             "",
             divergence="k3-clamp",
         ),
-        line(
+        loss(
             "clip",
             "empty-row",
             {"loss_type": "grpo"},
@@ -595,13 +525,11 @@ def _trl() -> list[Line]:
             "",
             divergence="empty-rows",
         ),
-        Line(
-            peer="trl",
-            kind="advantage",
-            function="grpo",
-            case="holes",
-            theirs={"trainer": "grpo", "scale_rewards": "group"},
-            ours=groups,
+        line(
+            "trl/advantage/grpo",
+            "holes",
+            {"trainer": "grpo", "scale_rewards": "group"},
+            groups,
             divergence="advantage-epsilon",
         ),
     ]

@@ -167,6 +167,7 @@ def test_what_fails_is_not_scored(world: Callable[..., EnvironmentConfig], monke
     for name, reason in {
         "raises": "ZeroDivisionError: a fault",
         "not-finite": "no finite number",
+        "many": "recorded 1,001 rewards and metrics; the limit is 256",
         "exits": "SystemExit: 3",
         "setup": "no disk",
         "ends": "exit status 9",

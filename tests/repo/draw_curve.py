@@ -1,13 +1,15 @@
-"""Draw the accuracy of finished runs by step as an SVG: ``draw_curve.py OUT.svg TITLE AXIS LABEL=RUN...``.
+"""Draw the accuracy of finished runs by step as an SVG: ``draw_curve.py OUT.svg TITLE AXIS LABEL=RUN|FOLDER...``.
 
 Each run is a line. Runs with the same label (seeds of an experiment) share a colour. The label of a control begins with
-``control:``, and its lines are dashed. Every curve needs one.
+``control:``, and its lines are dashed. Every curve needs one. A folder stands for all runs below it, such as those of
+``pytest -m proof --basetemp FOLDER``. Their labels are their recipes, and those with shuffled rewards are controls.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import tomllib
 from pathlib import Path
 from xml.sax.saxutils import escape
 
@@ -20,6 +22,20 @@ def points(run: Path) -> list[tuple[int, float]]:
     """Step and accuracy of each evaluation of a run."""
     rows = map(json.loads, (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
     return [(row["step"], row["evaluation/accuracy"]) for row in rows if "evaluation/accuracy" in row]
+
+
+def named(text: str) -> list[tuple[str, Path]]:
+    """Label and folder of the runs that an argument names."""
+    if "=" in text:
+        label, run = text.rsplit("=", 1)
+        return [(label, Path(run))]
+    return [(_label(file.parent), file.parent) for file in sorted(Path(text).glob("**/metrics.jsonl"))]
+
+
+def _label(run: Path) -> str:
+    asked, config = (tomllib.loads((run / name).read_text("utf-8")) for name in ("asked.toml", "config.toml"))
+    recipe = asked["recipe"]
+    return f"{CONTROL} {recipe}, shuffled rewards" if config["algorithm"]["shuffle_rewards"] else recipe
 
 
 def draw(title: str, axis: str, series: list[tuple[str, list[tuple[int, float]]]]) -> str:
@@ -74,6 +90,6 @@ def _dashes(label: str) -> str:
 
 
 if __name__ == "__main__":
-    out, title, axis, *named = sys.argv[1:]
-    pairs = [name.rsplit("=", 1) for name in named]
-    Path(out).write_text(draw(title, axis, [(label, points(Path(run))) for label, run in pairs]), encoding="utf-8")
+    out, title, axis, *texts = sys.argv[1:]
+    series = [(label, points(run)) for text in texts for label, run in named(text)]
+    Path(out).write_text(draw(title, axis, series), encoding="utf-8")

@@ -12,6 +12,7 @@ DOOR = "rlcore/console/terminal.py"
 IN_OTHER_PROCESSES = (
     *("rlcore_sandbox/inside/", "rlcore_sandbox/isolation/probe.py", "rlcore/rollouts/decoding_child.py"),
     *("rl_plugin_robotwin/simulation/probe.py", "rlcore_gui/prepare/screenshots.py"),
+    *("rl_plugin_reasoning_gym/child.py", "rl_plugin_reward_model/worker.py"),
 )
 """Modules that run in processes of their own, whose output rlcore reads and escapes."""
 STREAMS = {"stdout", "stderr", "__stdout__", "__stderr__"}

@@ -24,10 +24,12 @@ def page() -> str:
         "[My run does not learn](../how-to/my-run-does-not-learn.md).",
     ]
     for folder in sorted([*ROOT.glob("packages/*/src"), *ROOT.glob("plugins/*/src")]):
-        found = sorted({pair for file in sorted(folder.rglob("*.py")) for pair in messages(file)}, key=_order)
+        found: dict[str, list[str]] = {}
+        for text, fix in sorted({pair for file in folder.rglob("*.py") for pair in messages(file)}, key=_order):
+            found.setdefault(_cell(text), []).append(_cell(fix))
         if found:
             lines += ["", f"## {folder.parent.name}", "", "| Message | Fix |", "|---|---|"]
-            lines += [f"| {_cell(text)} | {_cell(fix)} |" for text, fix in found]
+            lines += [f"| {text} | {'; or: '.join(dict.fromkeys(fixes))} |" for text, fixes in found.items()]
     return "\n".join(lines) + "\n"
 
 

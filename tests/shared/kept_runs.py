@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterable
 from pathlib import Path
+
+from finished_runs import rlcore
 
 FOLDER = Path(os.environ.get("RLCORE_PROOFS") or Path.home() / ".cache" / "rlcore" / "proofs") / "diagnosis"
 SEEDS = (0, 1, 2)
@@ -44,16 +44,3 @@ def with_row(known: Iterable[str], start: str, cells: Iterable[str]) -> list[str
     """The rows of a table with a new one, which replaces that with the same start."""
     row = f"{start} {' | '.join(cells)} |"
     return sorted([row, *(line for line in known if not line.startswith(start))])
-
-
-def rlcore(*words: str) -> str:
-    """Run the command with one thread, and return what it prints."""
-    done = subprocess.run(
-        [sys.executable, "-m", "rlcore", *words],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    return done.stdout

@@ -198,8 +198,8 @@ def test_long_pairs_are_skipped_or_rejected(pairs: Make) -> None:
     rows = [*smaller(4), preference("w1", "w2", "w3 w4 w5 w6 w7 w8"), preference("w1", "w2", "w2 ")]
     run = pairs(train=rows, trainer={"max_tokens": 8})
     trainer = PreferenceTrainer(run)
-    assert (len(trainer.data.train), trainer.data.passes.unused) == (4, 2)
-    assert "are the same tokens" in trainer.data.passes.notes[1]
+    assert (len(trainer.data.train), trainer.data.unused) == (4, 2)
+    assert "are the same tokens" in trainer.data.notes[1]
     with pytest.raises(DataError, match="preference 5 is longer than 8 tokens"):
         PreferenceTrainer(pairs(train=rows, trainer={"max_tokens": 8, "on_long": "raise"}))
     with pytest.raises(UserError, match="no training pairs remain"):

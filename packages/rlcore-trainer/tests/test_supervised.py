@@ -248,7 +248,7 @@ def test_trainer_is_complete_before_training(chats: Make) -> None:
     trainer = SupervisedTrainer(chats())
     parts: list[object] = [trainer, trainer.session, trainer.session.policy, trainer.session.trained]
     before = [set(vars(part)) for part in parts]
-    assert trainer.train_sequences
+    assert trainer.data.train
     trainer.train()
     assert [set(vars(part)) for part in parts] == before
 

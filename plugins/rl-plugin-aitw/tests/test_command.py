@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from commands_here import run_here
 from recorded_episodes import aitw_step, label, write_aitw, write_labels
-from rlcore.cli import main
 
 
 @pytest.fixture
@@ -20,22 +20,17 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def rlcore(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
-    monkeypatch.setattr("sys.argv", ["rlcore", *words])
-    return main()
-
-
 def test_arguments_of_the_earlier_script_are_accepted(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = """--aitw_data_path data.json --imgs_dir images --thinking_results_path labels.jsonl
         --output_path old/full_data.parquet --output_subset_path old/subset_data.parquet --subset_size 4
         --using_memory_input"""
-    assert rlcore(monkeypatch, "data", "prepare", "aitw", *arguments.split()) == 0
+    assert run_here(monkeypatch, "data", "prepare", "aitw", *arguments.split()) == 0
     options = """source=data.json images=images labels=labels.jsonl out=new/full_data.parquet
         subset=new/subset_data.parquet subset_size=4 memory=true"""
     capsys.readouterr()
-    assert rlcore(monkeypatch, "data", "prepare", "aitw", *options.split(), "--json") == 0
+    assert run_here(monkeypatch, "data", "prepare", "aitw", *options.split(), "--json") == 0
     assert json.loads(capsys.readouterr().out)["written"] == "16 rows to new/full_data.parquet"
     for name in ("full_data.parquet", "subset_data.parquet"):
         old, new = (pq.read_table(folder / way / name) for way in ("old", "new"))
@@ -60,7 +55,7 @@ def test_wrong_arguments_end_with_status_2(
     message: str,
 ) -> None:
     words = f"data prepare aitw --aitw_data_path data.json --imgs_dir images --output_path a.parquet {arguments}"
-    assert rlcore(monkeypatch, *words.split()) == 2
+    assert run_here(monkeypatch, *words.split()) == 2
     assert message in capsys.readouterr().err
     assert not (folder / "a.parquet").exists()
 
@@ -68,21 +63,21 @@ def test_wrong_arguments_end_with_status_2(
 def test_strict_mode_ends_with_status_2(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "images/3/3_1.png").unlink()
     words = ["data", "prepare", "aitw", "source=data.json", "images=images", "out=a.parquet"]
-    assert rlcore(monkeypatch, *words, "strict=true") == 2
-    assert rlcore(monkeypatch, *words) == 0
+    assert run_here(monkeypatch, *words, "strict=true") == 2
+    assert run_here(monkeypatch, *words) == 0
 
 
 def test_prepared_files_and_tasks_are_shown(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert rlcore(monkeypatch, "data", "prepare", "aitw", "source=data.json", "images=images", "out=a.parquet") == 0
+    assert run_here(monkeypatch, "data", "prepare", "aitw", "source=data.json", "images=images", "out=a.parquet") == 0
     capsys.readouterr()
-    assert rlcore(monkeypatch, "data", "show", "a.parquet", "-n", "1") == 0
+    assert run_here(monkeypatch, "data", "show", "a.parquet", "-n", "1") == 0
     shown = capsys.readouterr().out
     assert "row_id: aitw/0/0" in shown
     assert "position: [0.5, 0.25]" in shown
     assert "[image " in shown
-    assert rlcore(monkeypatch, "data", "show", "aitw", "train=a.parquet", "-n", "1") == 0
+    assert run_here(monkeypatch, "data", "show", "aitw", "train=a.parquet", "-n", "1") == 0
     shown = capsys.readouterr().out
     assert 'Task: open "Clock"' in shown
     assert "[image " in shown

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from rl_plugin_lerobot.flow.policy import FlowPolicy
+from rlcore.errors import UserError
 from rlcore_control.models.action_model import ActionModel
-from safetensors.torch import save_file
+from rlcore_control.models.loading import load_action_model
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 STATISTICS = {
@@ -79,3 +83,54 @@ def check_density_of_chain(model: ActionModel) -> None:
     standard = torch.distributions.Normal(0.0, 1.0).log_prob(noise["steps"][:1]).sum()
     logprob_B = model.sample(one, {name: rows[:1] for name, rows in noise.items()}).logprob_B
     torch.testing.assert_close(logprob_B[0], standard - volume, atol=1e-3, rtol=1e-4)
+
+
+def check_learning(model: ActionModel) -> None:
+    """Check that the loss of a demonstration halves in 20 steps."""
+    observation, trained = observed(model), [one for one in model.parameters() if one.requires_grad]
+    optimiser = torch.optim.Adam(trained, lr=3e-3)
+    noise = {"start": start(), "time": torch.tensor([[0.3], [0.9]])}
+    losses = []
+    for _ in range(20):
+        loss_B = model.cloning_loss(observation, torch.full((2, 3, 2), 0.7), torch.ones(2, 3, dtype=torch.bool), noise)
+        optimiser.zero_grad()
+        loss_B.mean().backward()
+        optimiser.step()
+        losses.append(float(loss_B.mean().detach()))
+    assert losses[-1] < 0.5 * losses[0]
+
+
+def check_saving(model: ActionModel, folder: Path) -> None:
+    """Check that a folder with changed weights has the same actions, and names and sizes of weights."""
+    observation = observed(model)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.01)
+    copy.deepcopy(model).save(folder)
+    assert torch.equal(load_action_model(folder).mode(observation), model.mode(observation))
+
+
+def check_wrong_weights(folder: Path, weight: str, damage: str, expected: Mapping[str, str]) -> None:
+    """Damage a weight or the statistics of a folder, and check what the error says."""
+    weights = load_file(folder / "model.safetensors")
+    changed = weights.pop(weight)
+    if damage == "name":
+        weights["model.stranger"] = changed
+    elif damage == "shape":
+        weights[weight] = changed[:7].clone()
+    else:
+        weights[weight] = changed * float("nan") if damage == "nan" else changed
+    save_file(weights, folder / "model.safetensors")
+    if damage == "statistics":
+        (folder / "policy_preprocessor.json").unlink()
+    with pytest.raises(UserError) as caught:
+        load_action_model(folder)
+    assert expected.get(damage, "statistic observation.state.mean") in str(caught.value)
+
+
+def check_refused(folder: Path) -> UserError:
+    """Check that a folder is refused with a fix, and return the error."""
+    with pytest.raises(UserError) as caught:
+        load_action_model(folder)
+    assert caught.value.fix
+    return caught.value

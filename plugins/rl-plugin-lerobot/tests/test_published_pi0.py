@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,18 @@ from typing import Any
 import pytest
 import tiny_pi0
 import torch
-from flow_inputs import check_density_of_chain, check_golden, drawn, observed, start, write_statistics
+from flow_inputs import (
+    check_density_of_chain,
+    check_golden,
+    check_learning,
+    check_refused,
+    check_saving,
+    check_wrong_weights,
+    drawn,
+    observed,
+    start,
+    write_statistics,
+)
 from made_up_weights import made_up
 from rl_plugin_lerobot.flow.policy import FlowPolicy
 from rl_plugin_lerobot.flow.prompt import PADDING
@@ -124,30 +134,13 @@ def test_the_chain_has_the_density_of_its_noise(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_pi0_learns_from_demonstrations(family: str, tmp_path: Path) -> None:
-    model = loaded(family, tmp_path)
-    observation = observed(model)
-    optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
-    noise = {"start": start(), "time": torch.tensor([[0.3], [0.9]])}
-    losses = []
-    for _ in range(20):
-        loss_B = model.cloning_loss(observation, torch.full((2, 3, 2), 0.7), torch.ones(2, 3, dtype=torch.bool), noise)
-        optimiser.zero_grad()
-        loss_B.mean().backward()
-        optimiser.step()
-        losses.append(float(loss_B.mean().detach()))
-    assert losses[-1] < 0.5 * losses[0]
+    check_learning(loaded(family, tmp_path))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_saved_pi0_keeps_weights_names_and_files(family: str, tmp_path: Path) -> None:
     model = loaded(family, tmp_path / "a")
-    observation = observed(model)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.01)
-    copy.deepcopy(model).save(tmp_path / "b")
-    again = load_action_model(tmp_path / "b")
-    assert torch.equal(again.mode(observation), model.mode(observation))
+    check_saving(model, tmp_path / "b")
     before, after = (load_file(tmp_path / name / "model.safetensors") for name in "ab")
     assert {name: one.shape for name, one in before.items()} == {name: one.shape for name, one in after.items()}
     names = {path.name for path in (tmp_path / "a").iterdir()} | {"rlcore_policy.json"}
@@ -214,9 +207,7 @@ def test_an_instruction_cannot_contain_special_tokens(tmp_path: Path) -> None:
 def test_damaged_files_of_transformers_are_reported(file: str, content: bytes | None, tmp_path: Path) -> None:
     tiny_pi0.write_transformers(tmp_path)
     (tmp_path / file).unlink() if content is None else (tmp_path / file).write_bytes(content)
-    with pytest.raises(UserError) as caught:
-        load_action_model(tmp_path)
-    assert caught.value.fix
+    check_refused(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -237,9 +228,7 @@ def test_a_pi0_of_transformers_with_wrong_values_is_refused(key: str, value: obj
     tiny_pi0.write_transformers(tmp_path)
     described = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(described | {key: value}))
-    with pytest.raises(UserError) as caught:
-        load_action_model(tmp_path)
-    assert caught.value.fix
+    check_refused(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -260,9 +249,7 @@ def test_a_pi0_of_transformers_with_wrong_values_is_refused(key: str, value: obj
 def test_a_pi0_of_lerobot_with_wrong_values_is_refused(key: str, value: object, tmp_path: Path) -> None:
     golden = write_lerobot(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps(golden["config"] | {key: value}))
-    with pytest.raises(UserError) as caught:
-        load_action_model(tmp_path)
-    assert caught.value.fix
+    check_refused(tmp_path)
 
 
 def test_sizes_of_a_lerobot_folder_cannot_be_replaced(tmp_path: Path) -> None:
@@ -277,21 +264,8 @@ def test_sizes_of_a_lerobot_folder_cannot_be_replaced(tmp_path: Path) -> None:
 @pytest.mark.parametrize("damage", ["name", "shape", "nan", "statistics"])
 def test_wrong_weights_of_lerobot_are_listed(damage: str, tmp_path: Path) -> None:
     write_lerobot(tmp_path)
-    weights = load_file(tmp_path / "model.safetensors")
-    bias = weights.pop("model.state_proj.bias")
     expected = {"name": "missing: embed_action_time.state_proj.bias", "shape": "[7] instead of [12]", "nan": "NaN"}
-    if damage == "name":
-        weights["model.stranger"] = bias
-    elif damage == "shape":
-        weights["model.state_proj.bias"] = bias[:7].clone()
-    else:
-        weights["model.state_proj.bias"] = bias * float("nan") if damage == "nan" else bias
-    save_file(weights, tmp_path / "model.safetensors")
-    if damage == "statistics":
-        (tmp_path / "policy_preprocessor.json").unlink()
-    with pytest.raises(UserError) as caught:
-        load_action_model(tmp_path)
-    assert expected.get(damage, "statistic observation.state.mean") in str(caught.value)
+    check_wrong_weights(tmp_path, "model.state_proj.bias", damage, expected)
 
 
 @pytest.mark.numeric

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
+from finished_runs import commit
 
 pytest.importorskip("sapien", reason="needs rl-plugin-robotwin[sapien]")
 
@@ -55,14 +55,13 @@ def test_a_thousand_episodes_leave_no_memory_behind() -> None:
         "state": growth_mb(BimanualEnvironment(task="stack_two"), 100, 1000),
         "three cameras": growth_mb(BimanualEnvironment(task="stack_two", cameras=PICTURES), 100, 1000),
     }
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
     lines = [
         "# Memory of the robots over 1,000 episodes",
         "",
         "Growth of anonymous memory over 1,000 episodes of `stack_two` after 100 others. Each has a new scene.",
         "Written by",
         "`uv run pytest -m proof plugins/rl-plugin-robotwin/tests/test_memory.py`",
-        f"at commit {commit.stdout.strip() or 'unknown'}, on {os.cpu_count()} cores.",
+        f"at commit {commit()}, on {os.cpu_count()} cores.",
         "",
         "| observations | growth |",
         "|---|---|",

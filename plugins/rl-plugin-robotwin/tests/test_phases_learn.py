@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from finished_runs import commit, metrics, succeeded
 
 pytest.importorskip("rl_plugin_world_model", reason="the extra train is not installed")
 
@@ -63,7 +64,7 @@ def run(folder: Path, phase: str, name: str, *, arena: str = "toy-", **settings:
     """Run a phase, and return the logged metrics of its steps."""
     values = {**SMALL, **QUIET, **FAST, "runs": str(folder), "name": name, **settings}
     found = rlcore.train("robotwin", recipe=f"{arena}{phase}", **values)
-    return [json.loads(line) for line in (found.path / "metrics.jsonl").read_text().splitlines()]
+    return metrics(found.path)
 
 
 def last(rows: list[dict[str, float]], name: str, count: int = 1) -> float:
@@ -179,8 +180,7 @@ def test_warnings_of_other_processes_are_printed(tmp_path):
     command += ["name=t", "seed=0", "trainer.episodes=4", "trainer.steps_per_episode=3", "trainer.video_every=0"]
     command += ["model.device=cpu", "strategy.id=ddp", "strategy.processes=2"]
     command += [f"environment.id={tmp_path}/failing.py:Failing"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
+    done = succeeded(subprocess.run(command, capture_output=True, text=True, timeout=300))
     assert "process 1: episode 1 failed" in done.stderr
     lines = (tmp_path / "t/episode_metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["ranks"] for line in lines] == [2, 2]
@@ -280,8 +280,7 @@ def test_another_division_of_the_environments_resumes_a_run(tmp_path, capsys):
     done = subprocess.run([*command, "1", "1", "--num_episodes", "8"], capture_output=True, text=True, timeout=300)
     assert done.returncode == 2
     assert "2 environments" in done.stderr
-    done = subprocess.run([*command, "2", "1", "--num_episodes", "8"], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
+    succeeded(subprocess.run([*command, "2", "1", "--num_episodes", "8"], capture_output=True, text=True, timeout=300))
     lines = [json.loads(line) for line in (tmp_path / "t/episode_metrics.jsonl").read_text().splitlines()]
     assert [(line["episode"], line["ranks"]) for line in lines] == [(2, 1), (4, 1), (6, 2), (8, 2)]
 
@@ -330,11 +329,10 @@ def test_the_phases_learn_on_three_seeds(tmp_path: Path, arena: str, page: str, 
 
 
 def write_page(path: Path, where: str, rows: list[dict[str, float]], steps: float) -> None:
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
     names = list(rows[0])
     table = ["| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
     table += ["| " + " | ".join(f"{row[name]:.4g}" for name in names) + " |" for row in rows]
-    values = {"commit": commit.stdout.strip() or "unknown", "cores": os.cpu_count(), "episodes": EPISODES}
+    values = {"commit": commit(), "cores": os.cpu_count(), "episodes": EPISODES}
     head = PAGE.format(where=where, steps=steps, **values)
     path.write_text(head + "\n".join(table) + "\n", encoding="utf-8")
 

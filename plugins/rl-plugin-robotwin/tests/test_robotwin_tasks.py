@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -14,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from finished_runs import metrics, succeeded
 from rl_plugin_robotwin.config import SHOWN
 from rl_plugin_robotwin.data.checkout_tasks import demonstrations
 from rl_plugin_robotwin.evaluation.arenas import CheckoutArena, Place
@@ -198,12 +198,11 @@ def test_the_run_of_the_guide_clones_trains_and_films(tmp_path: Path) -> None:
     short += ["trainer.tasks_per_step=1", "rollout.group_size=2", "data.evaluation=1", "evaluation.every=1"]
     words = [sys.executable, "-m", "rlcore", "run", "-p", "robotwin", "-c", "blocks.toml", "-c", "more.toml"]
     words += [f"environment.python={PYTHON}", *short]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = succeeded(subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False))
     losses = [float(loss) for loss in re.findall(r"warm-up +\d+/10 +loss +([\d.]+)", done.stdout)]
     assert losses[-1] < losses[0] / 2
     (run,) = (tmp_path / "runs").iterdir()
-    start, trained = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    start, trained = metrics(run)
     assert (start["step"], trained["step"], trained["updates"]) == (0, 1, 1)
     videos = sorted((run / "videos").glob("*.mp4"))
     assert [video.name[:6] for video in videos] == ["000000", "000001"]

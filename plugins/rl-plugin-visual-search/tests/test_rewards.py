@@ -128,7 +128,7 @@ def test_reward_of_a_run_is_the_accuracy_and_a_tenth_of_the_calls() -> None:
         RewardTable.model_validate({"id": "visual-search"}),
         RewardTable.model_validate({"id": "visual-search-tools", "weight": 0.1}),
     ]
-    rewards = select_rewards(Registry(), tables, [AccuracyConfig(), ToolBonusConfig()])
+    rewards = select_rewards(Registry(), tables, [AccuracyConfig(), ToolBonusConfig()], timeout_s=60)
     episodes = [
         played(LOOK, LOOK, RIGHT, calls=2, successes=2),
         played(LOOK, LOOK, WRONG, calls=2, successes=2),

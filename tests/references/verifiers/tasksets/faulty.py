@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import verifiers.v1 as vf
 
-FAULTS = ("none", "raises", "not-finite", "exits", "ends", "blocks", "waits", "prints", "setup", "none-again")
+FAULTS = ("none", "raises", "not-finite", "exits", "ends", "blocks", "waits", "prints", "setup", "many", "none-again")
 
 
 class FaultyTask(vf.Task[vf.TaskData]):
@@ -19,12 +19,14 @@ class FaultyTask(vf.Task[vf.TaskData]):
             raise OSError("no disk")
 
     @vf.reward
-    async def fine(self, task: vf.TaskData, trace: vf.Trace) -> float:
+    async def fine(self, task: vf.TaskData, trace: vf.Trace) -> float | dict[str, float]:
         match task.name:
             case "raises":
                 raise ZeroDivisionError("a fault")
             case "not-finite":
                 return float("nan")
+            case "many":
+                return {f"score {number}": 1.0 for number in range(1000)}
             case "exits":
                 sys.exit(3)
             case "ends":

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 from rlcore.abilities import ConversationDataset, PreferenceDataset
 from rlcore.checks import Finding, failure
 from rlcore.errors import DataError
-from rlcore.runs.checkpoint_folder import check_checkpoint
 
 from rlcore_trainer.algorithms.preferences.config import PreferenceConfig
-from rlcore_trainer.checks import lora_check, metrics_check, model_check
+from rlcore_trainer.checks import lora_check
 from rlcore_trainer.config import PairsConfig
 from rlcore_trainer.distributed.config import DataParallelConfig
 from rlcore_trainer.supervised.check import of_evaluation, of_passes
@@ -26,10 +25,8 @@ def check(run: RunSession) -> Iterator[Finding]:
     Raises:
         DataError: the dataset is of the wrong kind.
     """
-    if run.resume_from is not None:
-        check_checkpoint(run.resume_from, checksums=False)
     config: PairsConfig = run.options("trainer")
-    found = [*of_passes(run, config), *metrics_check.check(run, config.early_stop), *model_check.check(run)]
+    found = list(of_passes(run, config))
     if isinstance(table := run.resolved.options.get("preference"), PreferenceConfig):
         run.load("preference_loss", table.loss.id)
         found += lora_check.check(run, reinforcement=False)

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, cast
 
-from rlcore.abilities import Described, PreferenceDataset
+from rlcore.abilities import PreferenceDataset
 from rlcore.console.wording import counted
-from rlcore.errors import DataError, UserError
+from rlcore.errors import DataError
 from rlcore.types import Demonstration, LossMask, TokenIds
 
 from rlcore_trainer.batching.conversations import ConversationEncoder
 from rlcore_trainer.batching.sequence import TrainingSequence
 from rlcore_trainer.config import PairsConfig
-from rlcore_trainer.supervised.data import NO_LIMIT, hold_out, length_of, shared
-from rlcore_trainer.supervised.passes import Passes
+from rlcore_trainer.supervised.data import NO_LIMIT, Examples, described_format, divided
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,22 +45,14 @@ class Pair:
         return self.chosen.content, self.rejected.content
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pairs:
-    """The data and the length of a run."""
-
-    train: list[Pair]
-    evaluation: list[Pair]
-    passes: Passes
-
-    def digest(self) -> str:
-        """Return a hash of the tokens and images of all pairs, to notice when the data has changed."""
-        found = hashlib.sha256()
-        for pair in (*self.train, *self.evaluation):
-            for sequence in pair.sequences:
-                found.update(len(sequence).to_bytes(8, "big") + sequence.token_ids.tobytes())
-                found.update(sequence.loss_mask.tobytes() + "".join(span.sha256 for span in sequence.media).encode())
-        return found.hexdigest()
+def digest(pairs: Iterable[Pair]) -> str:
+    """Return a hash of the tokens and images of pairs, to notice when the data has changed."""
+    found = hashlib.sha256()
+    for pair in pairs:
+        for sequence in pair.sequences:
+            found.update(len(sequence).to_bytes(8, "big") + sequence.token_ids.tobytes())
+            found.update(sequence.loss_mask.tobytes() + "".join(span.sha256 for span in sequence.media).encode())
+    return found.hexdigest()
 
 
 class PairEncoder:
@@ -120,7 +111,7 @@ def scored(sequence: TrainingSequence) -> TrainingSequence:
     )
 
 
-def read_pairs(run: RunSession, config: PairsConfig, folder: Path, max_length: int | None) -> Pairs:
+def read_pairs(run: RunSession, config: PairsConfig, folder: Path, max_length: int | None) -> Examples[Pair]:
     """Encode the preferences of a run, and count those that do not fit.
 
     Raises:
@@ -132,30 +123,12 @@ def read_pairs(run: RunSession, config: PairsConfig, folder: Path, max_length: i
     preferences = dataset.preferences("train")
     if any(message.images for one in preferences for message in one.prompt):
         run.check_image_input()
-    chat_format = run.chat_format(folder)
-    if isinstance(chat_format, Described):
-        for line in chat_format.description():
-            run.say(line)
-    encoder, limit, seed = PairEncoder(chat_format), config.max_tokens or max_length or NO_LIMIT, run.config.seed
+    encoder, limit = PairEncoder(described_format(run, folder)), config.max_tokens or max_length or NO_LIMIT
     train, notes = _fitting(preferences, encoder, config, limit, "training")
-    unused, evaluation = len(preferences) - len(train), list[Pair]()
+    unused, evaluation, told = len(preferences) - len(train), list[Pair](), list[str]()
     if run.config.evaluation.every:
         evaluation, told = _fitting(dataset.preferences("evaluation"), encoder, config, limit, "evaluation")
-        notes += told
-        if evaluation and (count := shared(train, evaluation)):
-            notes.append(f"{count} evaluation pairs are also in the training data, so their loss is biased")
-        elif not evaluation and config.held_out:
-            train, evaluation = hold_out(train, config.held_out, seed=seed)
-    if not train:
-        raise UserError(
-            "no training pairs remain",
-            found="; ".join(notes) or "no preferences in the data",
-            where="trainer.max_tokens",
-            fix="a larger trainer.max_tokens, or other data",
-        )
-    steps, warmup_steps = length_of(run, config, len(train))
-    passes = Passes(examples=len(train), unused=unused, steps=steps, warmup_steps=warmup_steps, notes=notes)
-    return Pairs(train=train, evaluation=evaluation, passes=passes)
+    return divided(run, config, train, evaluation, "pairs", unused, notes + told)
 
 
 def _fitting(

@@ -30,7 +30,8 @@ from rlcore_trainer.policy.forward_probes import probes
 from rlcore_trainer.policy.model import TOKENIZER_FILES, load_policy
 from rlcore_trainer.policy.policy import Policy
 from rlcore_trainer.policy.widened import computed_in_float32
-from rlcore_trainer.preferences.data import Pair, Pairs, read_pairs, scored
+from rlcore_trainer.preferences.data import Pair, read_pairs, scored
+from rlcore_trainer.supervised.data import Examples
 
 if TYPE_CHECKING:
     from rlcore.contracts import NamedTensor
@@ -150,7 +151,7 @@ def _with_head(policy: PreTrainedModel, folder: Path) -> PreTrainedModel:
     return found
 
 
-def scored_pairs(run: RunSession, config: PairsConfig, model: Policy) -> Pairs:
+def scored_pairs(run: RunSession, config: PairsConfig, model: Policy) -> Examples[Pair]:
     """Read the pairs of a run for its reward model. Raises as `read_pairs`."""
     pairs = read_pairs(run, config, model.folder, context_tokens(model.folder))
     return replace(

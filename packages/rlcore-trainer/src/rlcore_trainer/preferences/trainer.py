@@ -15,7 +15,7 @@ from rlcore_trainer.algorithms.preferences.interface import traits_of
 from rlcore_trainer.checkpoints.start import starting_policy
 from rlcore_trainer.config import PairsConfig, RewardModelTrainerConfig
 from rlcore_trainer.policy.policy import Policy
-from rlcore_trainer.preferences.data import Pairs, read_pairs
+from rlcore_trainer.preferences.data import Pair, digest, read_pairs
 from rlcore_trainer.preferences.learner import (
     Objective,
     PairLearner,
@@ -24,6 +24,7 @@ from rlcore_trainer.preferences.learner import (
     ScoreObjective,
 )
 from rlcore_trainer.preferences.reward_model import load_reward_model, scored_pairs
+from rlcore_trainer.supervised.data import Examples
 from rlcore_trainer.supervised.passes import OfflineTrainer
 
 if TYPE_CHECKING:
@@ -33,11 +34,7 @@ Known = list[tuple[float, float]]
 
 
 class PairTrainer(OfflineTrainer):
-    """Minimises the mean of a loss over pairs of answers.
-
-    Attributes:
-        data: the pairs
-    """
+    """Minimises the mean of a loss over pairs of answers."""
 
     EXAMPLE = "pair"
 
@@ -45,11 +42,10 @@ class PairTrainer(OfflineTrainer):
         super().__init__(run, load=load)
         self._pairs = PairLearner(self.session.ranks, self._config.max_tokens_per_batch)
         RankLearner(self.session.trained, objective, progress=run.progress).offer(self.session.ranks)
-        self.data = self._read()
-        self._prepare(self.data.passes)
+        self._prepare(self._read())
 
     @abstractmethod
-    def _read(self) -> Pairs:
+    def _read(self) -> Examples[Pair]:
         """Read the pairs of the run."""
 
     @abstractmethod
@@ -104,7 +100,10 @@ class PreferenceTrainer(PairTrainer):
 
     def collection(self) -> Mapping[str, Any]:
         """Return the position in the data, and a hash of the data that the reference belongs to."""
-        return {**super().collection(), "digest": self.data.digest()}
+        return {**super().collection(), "digest": self._digest()}
+
+    def _digest(self) -> str:
+        return digest([*self.data.train, *self.data.evaluation])
 
     def _restore_reference(self) -> None:
         assert self._restored is not None
@@ -115,7 +114,7 @@ class PreferenceTrainer(PairTrainer):
                 where=self._run.resolved.origin(("preference", "loss")),
                 fix=f"the loss that the run began with, or start a new run: model={self._run.resume_from}",
             )
-        if self._restored.collection["digest"] != self.data.digest():
+        if self._restored.collection["digest"] != self._digest():
             raise UserError(
                 "a resumed run needs the pairs that it started with, because the log-probabilities of the reference "
                 "are stored for them",
@@ -125,7 +124,7 @@ class PreferenceTrainer(PairTrainer):
             )
         self._reference = [(chosen, rejected) for chosen, rejected in self._restored.state["reference"].tolist()]
 
-    def _read(self) -> Pairs:
+    def _read(self) -> Examples[Pair]:
         policy = self._token_policy()
         config: PairsConfig = self._run.options("trainer")
         return read_pairs(self._run, config, policy.folder, policy.max_length)
@@ -151,7 +150,7 @@ class RewardModelTrainer(PairTrainer):
         config: RewardModelTrainerConfig = run.options("trainer")
         super().__init__(run, ScoreObjective(center=config.center), load=load_reward_model)
 
-    def _read(self) -> Pairs:
+    def _read(self) -> Examples[Pair]:
         config: PairsConfig = self._run.options("trainer")
         return scored_pairs(self._run, config, self.session.policy)
 

@@ -28,11 +28,8 @@ def check(run: RunSession) -> Iterator[Finding]:
     Raises:
         DataError: the dataset is of the wrong kind.
     """
-    if run.resume_from is not None:
-        check_checkpoint(run.resume_from, checksums=False)
     config: SupervisedConfig = run.options("trainer")
-    found = [*of_passes(run, config), *metrics_check.check(run, config.early_stop)]
-    found += [*lora_check.check(run, reinforcement=False), *model_check.check(run)]
+    found = [*of_passes(run, config), *lora_check.check(run, reinforcement=False)]
     yield from found
     if all(one.status != "fail" for one in found):
         yield from _of_data(run, config)
@@ -71,7 +68,11 @@ def _check_tools(run: RunSession, dataset: Dataset) -> None:
 
 
 def of_passes(run: RunSession, config: OfflineConfig) -> Iterator[Finding]:
-    """Find conflicting settings of a trainer that makes passes over stored examples."""
+    """Find conflicting settings of a trainer that makes passes over stored examples, and an unusable model."""
+    if run.resume_from is not None:
+        check_checkpoint(run.resume_from, checksums=False)
+    yield from metrics_check.check(run, config.early_stop)
+    yield from model_check.check(run)
     if config.lr_warmup_steps and config.lr_warmup_ratio:
         yield failure("trainer.lr_warmup_ratio", "lr_warmup_steps is set too", "remove one of them")
     if config.steps is not None and config.lr_warmup_steps >= config.steps:

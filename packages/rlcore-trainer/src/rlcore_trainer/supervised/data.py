@@ -6,7 +6,7 @@ import random
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from rlcore.abilities import ConversationDataset, DemonstrationDataset, Described
 from rlcore.console.wording import counted
@@ -19,6 +19,8 @@ from rlcore_trainer.batching.packing import TrainingSequence
 from rlcore_trainer.config import OfflineConfig, SupervisedConfig
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rlcore.contracts import ChatFormat, Dataset
     from rlcore.session.session import RunSession
     from rlcore.types import Demonstration
@@ -75,19 +77,19 @@ class Encoded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Conversations:
-    """The data and the length of a supervised run."""
+class Examples(Generic[Example]):
+    """The data and the length of a run."""
 
-    train: list[TrainingSequence]
-    evaluation: list[TrainingSequence]
+    train: list[Example]
+    evaluation: list[Example]
     unused: int
-    """Number of skipped training conversations."""
+    """Number of training examples that were skipped."""
     steps: int
     """Total number of optimiser updates."""
     warmup_steps: int
     """Number of learning rate warm-up steps."""
     notes: list[str]
-    """Sentences about conversations that did not fit."""
+    """Sentences about examples that did not fit."""
 
 
 def encode(
@@ -143,48 +145,72 @@ def evaluation_conversations(dataset: Dataset) -> Sequence[Demonstration]:
     return dataset.conversations("evaluation") if isinstance(dataset, ConversationDataset) else ()
 
 
-def read_conversations(run: RunSession, config: SupervisedConfig, policy: TokenPolicy) -> Conversations:
+def read_conversations(run: RunSession, config: SupervisedConfig, policy: TokenPolicy) -> Examples[TrainingSequence]:
     """Encode the conversations of a run, and count those that do not fit.
 
     Raises:
         UserError: no training conversation remains, a conversation has images and the model sees none, or the warm-up
             is as long as the run.
     """
-    seed = run.config.seed
-    conversations = training_conversations(run.dataset, config, seed=seed)
+    conversations = training_conversations(run.dataset, config, seed=run.config.seed)
     if any(message.images for one in conversations for message in one.messages):
         run.check_image_input()
-    chat_format = run.chat_format(policy.folder)
+    chat_format = described_format(run, policy.folder)
+    limit = config.max_tokens or policy.max_length or NO_LIMIT
+    encoded = encode(conversations, chat_format, config, limit=limit)
+    evaluation, notes = list[TrainingSequence](), [encoded.sentence("training", limit)]
+    if run.config.evaluation.every:
+        held = encode(evaluation_conversations(run.dataset), chat_format, config, limit=limit)
+        evaluation, notes = held.sequences, [*notes, held.sentence("evaluation", limit)]
+    notes = [line for line in notes if line]
+    return divided(run, config, encoded.sequences, evaluation, "conversations", encoded.unused, notes)
+
+
+def described_format(run: RunSession, folder: Path) -> ChatFormat:
+    """Return the chat format of a model, and print its description."""
+    chat_format = run.chat_format(folder)
     if isinstance(chat_format, Described):
         for line in chat_format.description():
             run.say(line)
-    limit = config.max_tokens or policy.max_length or NO_LIMIT
-    encoded = encode(conversations, chat_format, config, limit=limit)
-    train, evaluation, notes = encoded.sequences, list[TrainingSequence](), [encoded.sentence("training", limit)]
+    return chat_format
+
+
+def divided(
+    run: RunSession,
+    config: OfflineConfig,
+    train: list[Example],
+    evaluation: list[Example],
+    what: str,
+    unused: int,
+    notes: list[str],
+) -> Examples[Example]:
+    """Hold out training examples if there are none for the evaluation, and find the length of a run.
+
+    Args:
+        run: the run
+        config: its trainer's
+        train: the training examples
+        evaluation: those that the data has for the evaluation
+        what: what they are, such as ``conversations``
+        unused: the number of training examples that did not fit
+        notes: sentences about them
+
+    Raises:
+        UserError: no training example remains, or the warm-up is as long as the run.
+    """
     if run.config.evaluation.every:
-        held = encode(evaluation_conversations(run.dataset), chat_format, config, limit=limit)
-        notes.append(held.sentence("evaluation", limit))
-        evaluation = held.sequences
         if evaluation and (count := shared(train, evaluation)):
-            notes.append(f"{count} evaluation conversations are also in the training data, so their loss is biased")
+            notes = [*notes, f"{count} evaluation {what} are also in the training data, so their loss is biased"]
         elif not evaluation and config.held_out:
-            train, evaluation = hold_out(train, config.held_out, seed=seed)
-    notes = [line for line in notes if line]
+            train, evaluation = hold_out(train, config.held_out, seed=run.config.seed)
     if not train:
-        raise UserError(
-            "no training conversations remain",
-            found="; ".join(notes) or "no conversations in the data",
-            where="trainer.max_tokens",
-            fix="a larger trainer.max_tokens, trainer.on_long=cut, or other data",
-        )
+        found = "; ".join(notes) or f"no {what} in the data"
+        cut = ", trainer.on_long=cut" if isinstance(config, SupervisedConfig) else ""
+        fix = f"a larger trainer.max_tokens{cut}, or other data"
+        raise UserError(f"no training {what} remain", found=found, where="trainer.max_tokens", fix=fix)
     steps, warmup_steps = length_of(run, config, len(train))
-    return Conversations(
-        train=train,
-        evaluation=evaluation,
-        unused=encoded.unused,
-        steps=steps,
-        warmup_steps=warmup_steps,
-        notes=notes,
+    return Examples(
+        train=train, evaluation=evaluation, unused=unused, steps=steps, warmup_steps=warmup_steps, notes=notes
     )
 
 

@@ -6,7 +6,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlcore.console.wording import counted
@@ -24,29 +23,13 @@ from rlcore_trainer.controller.schedule import learning_rate
 from rlcore_trainer.controller.session import require_measured
 from rlcore_trainer.learner.learner import Learner
 from rlcore_trainer.policy.policy import Policy, TokenPolicy
-from rlcore_trainer.supervised.data import next_batch, steps_of_epoch
+from rlcore_trainer.supervised.data import Examples, next_batch, steps_of_epoch
 
 if TYPE_CHECKING:
     from rlcore.session.session import RunSession
 
 DECIDING = "evaluation/loss"
 """The metric that decides the best step by default."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Passes:
-    """How much a run trains."""
-
-    examples: int
-    """Number of training examples."""
-    unused: int
-    """Number of training examples that were skipped."""
-    steps: int
-    """Total number of optimiser updates."""
-    warmup_steps: int
-    """Number of learning rate warm-up steps."""
-    notes: Sequence[str]
-    """Sentences about examples that did not fit."""
 
 
 class OfflineTrainer(ABC):
@@ -57,13 +40,14 @@ class OfflineTrainer(ABC):
 
     Attributes:
         session: policy, processes and checkpoints
+        data: the examples, and how much the run trains
     """
 
     EXAMPLE: ClassVar[str]
     """An example, for messages."""
 
     def __init__(self, run: RunSession, *, load: Callable[..., Policy] = starting_policy) -> None:
-        """Load the model, and start the engine if the run has rollouts. The subclass reads the data and sets `_passes`.
+        """Load the model, and start the engine if the run has rollouts. A subclass calls `_prepare`.
 
         Raises:
             UserError: the model cannot be used.
@@ -73,14 +57,14 @@ class OfflineTrainer(ABC):
         self.session, self._restored = training_session(run, self._config, dropout=True, load=load)
         self.session.save_state_of(self)
         self._learner = Learner(self.session.ranks, self._config.max_tokens_per_batch)
-        self._passes: Passes
+        self.data: Examples[Any]
         self._cursor = Cursor()
         self._tasks: Sequence[Task] = ()
         self._rollouts: Rollouts | None = None
 
-    def _prepare(self, passes: Passes) -> None:
+    def _prepare(self, data: Examples[Any]) -> None:
         """Take the stored position in the data, and start the engine. Called when the data has been read."""
-        run, self._passes = self._run, passes
+        run, self.data = self._run, data
         self._cursor = self._resumed(self._restored.collection if self._restored is not None else {})
         if self._config.tries_tasks:
             self._tasks = tasks_to_evaluate(run.config, run.usable_tasks("evaluation"))
@@ -106,18 +90,18 @@ class OfflineTrainer(ABC):
     def collection(self) -> Mapping[str, Any]:
         """Return the position in the data, and the number of examples, to notice when the data has changed."""
         cursor = self._cursor
-        return {"epoch": cursor.epoch, "position": cursor.position, f"{self.EXAMPLE}s": self._passes.examples}
+        return {"epoch": cursor.epoch, "position": cursor.position, f"{self.EXAMPLE}s": len(self.data.train)}
 
     def _resumed(self, collection: Mapping[str, Any]) -> Cursor:
         """Return the stored position. If the data has changed, a new epoch begins."""
         if not collection:
             return Cursor()
-        if collection[f"{self.EXAMPLE}s"] != self._passes.examples:
+        if collection[f"{self.EXAMPLE}s"] != len(self.data.train):
             return Cursor(epoch=collection["epoch"] + 1)
         return Cursor(epoch=collection["epoch"], position=collection["position"])
 
     def _train(self) -> Mapping[str, float]:
-        run, session, every, steps = self._run, self.session, self._run.config.evaluation.every, self._passes.steps
+        run, session, every, steps = self._run, self.session, self._run.config.evaluation.every, self.data.steps
         metrics: dict[str, float] = {}
         if self._rollouts is not None:
             self._rollouts.sync(0)
@@ -150,23 +134,23 @@ class OfflineTrainer(ABC):
         return policy
 
     def _introduction(self) -> Iterator[str]:
-        passes = self._passes
+        data = self.data
         yield from self._described_data()
-        epochs = passes.steps / steps_of_epoch(passes.examples, self._config.per_step)
-        warm = f", {passes.warmup_steps} of them for warm-up" if passes.warmup_steps else ""
-        length = f"{counted(passes.steps, 'update')}{warm}, {counted(epochs, 'epoch')}"
+        epochs = data.steps / steps_of_epoch(len(data.train), self._config.per_step)
+        warm = f", {data.warmup_steps} of them for warm-up" if data.warmup_steps else ""
+        length = f"{counted(data.steps, 'update')}{warm}, {counted(epochs, 'epoch')}"
         yield f"steps     {length}, {self._config.schedule} schedule"
-        for note in passes.notes:
+        for note in data.notes:
             yield f"note      {note}"
 
     def _step(self, step: int) -> dict[str, float]:
-        config, seed, count = self._config, self._run.config.seed, self._passes.examples
+        config, seed, count = self._config, self._run.config.seed, len(self.data.train)
         members, after = next_batch(self._cursor, examples=count, per_step=config.per_step, seed=seed)
         rate = learning_rate(
             step,
-            steps=self._passes.steps,
+            steps=self.data.steps,
             peak=config.learning_rate,
-            warmup_steps=self._passes.warmup_steps,
+            warmup_steps=self.data.warmup_steps,
             schedule=config.schedule,
         )
         self._learner.seed(seed, "supervised", "dropout", step)
@@ -179,7 +163,7 @@ class OfflineTrainer(ABC):
             "learning_rate": rate,
             f"{self.EXAMPLE}s": float(len(members)),
             "data/epoch": after.epoch + after.position / count,
-            "data/unused": float(self._passes.unused),
+            "data/unused": float(self.data.unused),
             "updates": 1.0,
         }
 

@@ -11,19 +11,14 @@ from rlcore.console.wording import counted
 from rlcore_trainer.config import SupervisedConfig
 from rlcore_trainer.learner.learner import offer_training
 from rlcore_trainer.supervised.data import read_conversations
-from rlcore_trainer.supervised.passes import DECIDING, OfflineTrainer, Passes
+from rlcore_trainer.supervised.passes import DECIDING, OfflineTrainer
 
 if TYPE_CHECKING:
     from rlcore.session.session import RunSession
 
 
 class SupervisedTrainer(OfflineTrainer):
-    """Minimises the mean negative log-likelihood of the assistant's tokens in a run's conversations.
-
-    Attributes:
-        train_sequences: the training sequences
-        evaluation_sequences: the sequences that select the best checkpoint
-    """
+    """Minimises the mean negative log-likelihood of the assistant's tokens in a run's conversations."""
 
     EXAMPLE = "conversation"
 
@@ -36,20 +31,10 @@ class SupervisedTrainer(OfflineTrainer):
         super().__init__(run)
         config: SupervisedConfig = run.options("trainer")
         offer_training(self.session.ranks, self.session.trained)
-        data = read_conversations(run, config, self._token_policy())
-        self.train_sequences, self.evaluation_sequences = data.train, data.evaluation
-        self._prepare(
-            Passes(
-                examples=len(data.train),
-                unused=data.unused,
-                steps=data.steps,
-                warmup_steps=data.warmup_steps,
-                notes=data.notes,
-            )
-        )
+        self._prepare(read_conversations(run, config, self._token_policy()))
 
     def _described_data(self) -> Iterator[str]:
-        train, held = self.train_sequences, self.evaluation_sequences
+        train, held = self.data.train, self.data.evaluation
         trained, tokens = sum(one.trained for one in train), sum(len(one.token_ids) for one in train)
         conversations = counted(len(train), "conversation")
         yield f"data      {conversations}, {counted(tokens, 'token')}, {trained:,} of them trained"
@@ -58,7 +43,7 @@ class SupervisedTrainer(OfflineTrainer):
             yield f"held out  {counted(len(held), 'conversation')}, {counted(tokens, 'trained token')}"
 
     def _update(self, members: Sequence[int], rate: float) -> tuple[dict[str, float], bool]:
-        batch = [self.train_sequences[i] for i in members]
+        batch = [self.data.train[i] for i in members]
         loss, norm, updated = self._learner.imitate(
             batch, learning_rate=rate, max_gradient_norm=self._config.max_gradient_norm
         )
@@ -66,9 +51,9 @@ class SupervisedTrainer(OfflineTrainer):
         return {"loss": loss, "gradient_norm": norm, "tokens/trained": trained}, updated
 
     def _held_out(self) -> dict[str, float]:
-        if not self.evaluation_sequences:
+        if not self.data.evaluation:
             return {}
-        loss = self._learner.mean_loss(self.evaluation_sequences)
+        loss = self._learner.mean_loss(self.data.evaluation)
         return {DECIDING: loss, "evaluation/perplexity": _perplexity(loss)}
 
 
