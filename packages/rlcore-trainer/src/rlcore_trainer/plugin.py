@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rlcore.hookspecs import hookimpl
-from rlcore.specs import AlgorithmSpec, StrategySpec, TrainerSpec
+from rlcore.specs import AlgorithmSpec, CommandSpec, StrategySpec, TrainerSpec
 
 if TYPE_CHECKING:
     import pluggy
@@ -123,6 +123,11 @@ rlcore_specs = [
         check="rlcore_trainer.preferences.check:check",
         memory="rlcore_trainer.checks.memory:memory",
         shards=True,
+    ),
+    CommandSpec(
+        id="plan",
+        target="rlcore_trainer.planning.cli:plan",
+        summary="Simulate a run on a cluster, before renting it.",
     ),
     StrategySpec(
         id="single",

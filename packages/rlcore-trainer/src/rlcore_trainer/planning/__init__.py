@@ -1,0 +1,1 @@
+"""``rlcore plan``: a simulator of runs on clusters. Does not import torch."""
