@@ -220,7 +220,7 @@ class Trainer:
 class Joined:
     """One of several processes."""
     def __init__(self, is_main): self.is_main, self.ends = is_main, []
-    def from_main(self, make): return make() if self.is_main else (None, [])
+    def from_main(self, make): return make() if self.is_main else (None, [], Path.cwd())
     def end(self, error): self.ends.append(error)
 JOINED, STARTED = None, []
 def launch(run, arguments):
