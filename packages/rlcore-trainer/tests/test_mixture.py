@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rlcore.config.schema import EnvironmentTable
 from rlcore.errors import DataError
-from rlcore.types import Group, Message, RolloutRequest, Task, Trajectory
+from rlcore.types import Group, Message, RewardResult, RolloutRequest, Task, Trajectory
 from rlcore_trainer.algorithms.config import FilterConfig
 from rlcore_trainer.batching.mixture import apportion
 from rlcore_trainer.config import CurriculumConfig, PolicyGradientConfig
@@ -237,3 +237,12 @@ def test_metrics_of_a_single_environment_are_not_repeated() -> None:
         "evaluation/reward",
         "evaluation/not_scored",
     }
+
+
+def test_evaluation_has_each_of_several_rewards() -> None:
+    (group,) = Source(half).collect(RolloutRequest(tasks=tasks_of("", 1), group_size=2, seed=0, step=1))
+    rewards = {"good": RewardResult(value=0.5), "metric": RewardResult(value=2.0)}
+    several = Group(task=group.task, trajectories=tuple(one.replace(rewards=rewards) for one in group.trajectories))
+    found = evaluation_metrics([several], success=1.0)
+    assert found["evaluation/reward/metric"] == 2.0
+    assert direction_of("evaluation/reward/metric") == "max"

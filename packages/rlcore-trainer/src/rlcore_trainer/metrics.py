@@ -86,6 +86,7 @@ METRICS = (
     Metric("info/NAME", "A number that the environment reports, per trajectory."),
     Metric("evaluation/accuracy", "Share of solved held-out tasks.", "max", healthy="rises with `accuracy`"),
     Metric("evaluation/reward", "Mean reward on held-out tasks.", "max", healthy="rises with `reward/mean`"),
+    Metric("evaluation/reward/ID", "Mean of one of several rewards on held-out tasks, also with weight 0.", "max"),
     Metric("evaluation/not_scored", "Held-out trajectories without a score.", "min", healthy="0"),
     Metric("evaluation/NAME/accuracy", "Share of solved held-out tasks of one of several environments.", "max"),
     Metric(

@@ -69,7 +69,8 @@ def _answers(groups: Sequence[Group], trajectories: Sequence[Trajectory], max_ne
 def evaluation_metrics(groups: Sequence[Group], *, success: float) -> dict[str, float]:
     """Return accuracy and reward on held-out tasks, and the number of unscored trajectories.
 
-    In a run with several environments, those of each one follow as ``evaluation/NAME/…``.
+    With several rewards, the mean of each is ``evaluation/reward/ID``, also of those with weight 0. In a run with
+    several environments, the metrics of each one follow as ``evaluation/NAME/…``.
     """
     metrics = _evaluated("evaluation", summarise(groups, success=success))
     for name, summary in summaries_of(groups, success=success).items():
@@ -82,4 +83,6 @@ def _evaluated(prefix: str, summary: Summary) -> dict[str, float]:
     if summary.accuracy is not None and summary.reward is not None:
         metrics |= {f"{prefix}/accuracy": summary.accuracy, f"{prefix}/reward": summary.reward}
         metrics |= {f"{prefix}/{role}/reward": value for role, value in summary.roles.items()}
+        if len(summary.rewards) > 1:
+            metrics |= {f"{prefix}/reward/{id}": value for id, value in summary.rewards.items()}
     return metrics
