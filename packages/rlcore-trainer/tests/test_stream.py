@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import queue
 import random
 from collections import Counter
 from collections.abc import Sequence
@@ -16,12 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rlcore.errors import EngineError
 from rlcore.runs.progress import Meter, silent
-from rlcore.types import Group, Message, RolloutKey, Task, derive_seed
+from rlcore.types import Boundary, Failure, Group, Message, RolloutKey, Task, derive_seed
 from rlcore_trainer.algorithms.config import FilterConfig
 from rlcore_trainer.config import PolicyGradientConfig
 from rlcore_trainer.controller.selection import Collected
 from rlcore_trainer.controller.stream import Stream
-from test_collection import sampled_group
+from test_collection import Work, sampled_group
 
 SPLIT, RIGHT, WRONG = (0.0, 1.0), (1.0, 1.0), (0.0, 0.0)
 Key = tuple[int, int]
@@ -46,7 +47,7 @@ class Report:
 
 
 class Sampler:
-    """Ends groups in an order by chance, whenever the stream waits for one."""
+    """Ends groups in an order by chance."""
 
     def __init__(self, seed: int, rewards: Sequence[Sequence[float | None]] = (SPLIT,), failures: int = 0) -> None:
         self.version, self.failures, self.recovered = 0, failures, 0
@@ -55,6 +56,11 @@ class Sampler:
         self._running: list[tuple[Task, Key, int, Future[Group]]] = []
         self.slow: set[Key] = set()
         """Groups that do not end."""
+        self.broken: dict[Key, Failure] = {}
+        """Groups in which the engine fails."""
+        self.deadly: set[Key] = set()
+        """Groups with which the engine dies."""
+        self.all_at_once = False
         self.stopped = False
 
     def submit(self, task: Task, key: RolloutKey, *, place: int) -> Future[Group]:
@@ -64,18 +70,28 @@ class Sampler:
         return future
 
     def stopping(self) -> bool:
-        """Is asked before each wait."""
-        able = [one for one in self._running if one[1] not in self.slow]
-        if able and not self.stopped:
-            task, (number, place), version, future = one = self._random.choice(able)
-            self._running.remove(one)
-            if self.failures and self._random.random() < 0.3:
-                self.failures -= 1
-                future.set_exception(EngineError("the engine died"))
-            else:
-                rewards = self._rewards[derive_seed(task.id, number, place) % len(self._rewards)]
-                future.set_result(at_version(sampled_group(task, rewards, number), version, place))
         return self.stopped
+
+    def end_groups(self) -> None:
+        """End a group, or all of them."""
+        while able := [one for one in self._running if one[1] not in self.slow]:
+            self._end(self._random.choice(able))
+            if not self.all_at_once:
+                break
+
+    def _end(self, one: tuple[Task, Key, int, Future[Group]]) -> None:
+        task, (number, place), version, future = one
+        self._running.remove(one)
+        if (self.failures and self._random.random() < 0.3) or (number, place) in self.deadly:
+            self.failures -= (number, place) not in self.deadly
+            future.set_exception(EngineError("the engine died"))
+            return
+        rewards = self._rewards[derive_seed(task.id, number, place) % len(self._rewards)]
+        group = at_version(sampled_group(task, rewards, number), version, place)
+        if failure := self.broken.get((number, place)):
+            trajectories = tuple(one.replace(failure=failure, reward=None) for one in group.trajectories)
+            group = Group(task=task, trajectories=trajectories)
+        future.set_result(group)
 
     def recover(self, error: EngineError) -> None:
         self.recovered += 1
@@ -118,9 +134,22 @@ def stream(
     )
 
 
+class Waiting(queue.SimpleQueue[Any]):
+    """The groups of a stream that have ended. Some end whenever the stream waits for one."""
+
+    def __init__(self, sampler: Sampler) -> None:
+        self._sampler = sampler
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        if self.empty():
+            self._sampler.end_groups()
+        return self.get_nowait()
+
+
 def trained(of: Stream, sampler: Sampler, steps: Sequence[int]) -> list[Collected]:
     """Collect these steps. Each one is followed by an update of the weights."""
     found = []
+    of._ended = Waiting(sampler)
     for step in steps:
         collected = of.collect(step, sampler)
         assert collected is not None
@@ -256,5 +285,57 @@ def test_failed_engine_samples_its_groups_again() -> None:
     broken = Sampler(2, failures=10**6)
     broken._random = cast(Any, SimpleNamespace(choice=lambda running: running[0], random=lambda: 0.0))
     with pytest.raises(EngineError, match="died"):
-        stream().collect(1, broken)
+        trained(stream(), broken, [1])
     assert broken.recovered == 1
+
+
+def test_group_that_fails_in_the_engine_is_sampled_once_more_and_then_not_scored() -> None:
+    of, sampler = stream(max_age=9), Sampler(2)
+    failed = Failure(boundary=Boundary.ENGINE, message="the image cannot be decoded")
+    sampler.broken = {(1, 0): failed}
+    steps = trained(of, sampler, range(1, 7))
+    assert sampler.submitted.count((1, 0)) == 2
+    assert sampler.recovered == 0
+    (place,) = [group for one in steps for group in one.groups if key_of(group) == (1, 0)]
+    assert all(one.failure is failed for one in place.trajectories)
+    assert of.summary() == "groups    24 submitted: 24 trained, 0 left"
+
+
+def test_group_whose_engine_dies_each_time_is_left_out() -> None:
+    of, sampler = stream(), Sampler(5)
+    sampler._random = cast(Any, SimpleNamespace(choice=lambda running: running[0], random=lambda: 1.0))
+    sampler.deadly = {(1, 0)}
+    steps = trained(of, sampler, range(1, 7))
+    assert sampler.submitted.count((1, 0)) == 3
+    assert (1, 0) not in [key_of(group) for one in steps for group in one.groups]
+    assert of.summary() == "groups    25 submitted: 24 trained, 1 dropped (1 failed), 0 left"
+
+
+def test_ranking_compares_a_full_step_of_new_groups() -> None:
+    of, sampler = stream(steps=20, max_age=3, metric="reward", oversample=1.5, rank_by_std=True), Sampler(6)
+    steps = trained(of, sampler, range(1, 20))
+    assert min(len(one.sampled) for one in steps) >= 6
+
+
+def test_groups_that_have_ended_are_stored_and_trained_oldest_first() -> None:
+    of, sampler = stream(ahead=3, steps=9, max_age=9), Sampler(1)
+    sampler.all_at_once = True
+    (first,) = trained(of, sampler, [1])
+    state = of.state(1)
+    assert (len(state["carried"]), len(state.get("running", ()))) == (int(first.metrics["stream/waiting"]), 0)
+    steps = trained(of, sampler, range(2, 10))
+    assert [int(one.metrics["stream/age_max"]) for one in (first, *steps)] == [0, 1, 2, 3, 3, 3, 3, 3, 3]
+
+
+def test_run_without_sampling_ahead_samples_again_what_a_stream_has_left() -> None:
+    of, sampler = stream(ahead=2), Sampler(4)
+    trained(of, sampler, [1, 2])
+    state = json.loads(json.dumps(of.state(2)))
+    left = {one["id"] for one in state["running"]} | {
+        json.loads(one["group"])["task"]["id"] for one in state["carried"]
+    }
+    work = Work((0.0, 1.0), tasks=20, per_step=4)
+    work.collector.restore(state)
+    for step in (3, 4):
+        work.step(step)
+    assert left <= {str(task) for _, tasks in work.asked for task in tasks}

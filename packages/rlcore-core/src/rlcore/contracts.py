@@ -331,8 +331,8 @@ class TokenSampler(Sampler, Protocol):
     def submit(self, task: Task, key: RolloutKey, *, place: int) -> Future[Group]:
         """The future scored group of a task. `update_weights` may be called before it has ended.
 
-        It fails with `EngineError` if the engine died or failed in all trajectories: then update the weights and submit
-        again; and with the `UserError` of a reward that cannot go on. ``place`` is that of the task in its key.
+        It fails with `EngineError` if the engine died: then update the weights and submit again; and with the
+        `UserError` of a reward that cannot go on. ``place`` is that of the task in its key.
         """
         ...
 

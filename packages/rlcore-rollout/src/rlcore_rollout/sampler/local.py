@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rlcore.abilities import Described, KeepsGroups, LimitedEngine, RestartableEngine, SleepingEngine
+from rlcore.abilities import Described, KeepsGroups, LimitedEngine, RestartableEngine, ServersConfig, SleepingEngine
 from rlcore.config.schema import Table
 from rlcore.episodes.calls import CallFailed, call, describe, together
 from rlcore.episodes.context import EpisodeContext
@@ -40,11 +40,12 @@ from rlcore.types import (
 )
 
 from rlcore_rollout.completions import Completions
+from rlcore_rollout.engines.context import CHECK_SESSION
 from rlcore_rollout.images import ImagePool
 from rlcore_rollout.loop import AgentLoop, Limits
 from rlcore_rollout.model_client import ChatClient, TokenClient
 from rlcore_rollout.sampler.engine_client import answer_of, make_model_client, sampling_of
-from rlcore_rollout.sampler.outcome import report_outcome, require_engine, rollout_meter
+from rlcore_rollout.sampler.outcome import report_outcome, rollout_meter
 from rlcore_rollout.sampler.shared_sandbox import SharedSandbox
 from rlcore_rollout.threads import GrowingThreads
 
@@ -132,11 +133,13 @@ class LocalSampler:
         )
 
     def _places(self, environment: ResolvedEnvironment, spec: EnvironmentSpec) -> int:
-        """The number of trajectories of an environment at a time. All samplers share the environments of servers."""
-        most = spec.max_concurrency or self._concurrency
-        if not environment.servers:
-            return most
-        return min(most, max(1, Servers(environment.servers, spec.id).capacity() // (self._samplers or world_size())))
+        """The number of trajectories of an environment at a time. All samplers share what servers offer."""
+        shared = [Servers(environment.servers, spec.id)] if environment.servers else []
+        sandbox = self._components.resolved.options.get("sandbox")
+        if isinstance(sandbox, ServersConfig):  # waiting for a session counts against the time limit of a step
+            shared.append(Servers(sandbox.servers, None, "sandbox"))
+        shares = (each.capacity() // (self._samplers or world_size()) for each in shared)
+        return min([spec.max_concurrency or self._concurrency, *(max(1, share) for share in shares)])
 
     @property
     def chat_format(self) -> ChatFormat:
@@ -153,8 +156,8 @@ class LocalSampler:
     def submit(self, task: Task, key: RolloutKey, *, place: int) -> Future[Group]:
         """Start the trajectories of a task, and return their future group.
 
-        The future fails as `collect` does. Other failures are stored in the trajectories. The weights may be updated
-        meanwhile.
+        The future fails if the engine died or a reward cannot go on. Other failures are stored in the trajectories. The
+        weights may be updated meanwhile.
 
         Args:
             task: the task
@@ -213,7 +216,7 @@ class LocalSampler:
             yield from self._components.rewards(name)
 
     async def _generate(self, prompt: Prompt, sampling: Sampling, timeout_s: float) -> Completion:
-        client, session = self._tokens, "sampler"
+        client, session = self._tokens, CHECK_SESSION
         try:
             completion: Completion = await call(
                 client.engine_name, client.engine.generate, prompt, sampling, timeout_s=timeout_s, session=session
@@ -229,7 +232,6 @@ class LocalSampler:
     async def _submitted(self, task: Task, key: RolloutKey, place: int) -> Group:
         group = await self._group(task, key, place, ended=lambda _: None)
         self.require_services(group.trajectories)
-        require_engine(group.trajectories)
         return group
 
     async def _collect(self, request: RolloutRequest) -> list[Group]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rlcore.errors import DataError
@@ -80,6 +81,18 @@ class Mixture:
         """A task of an environment; None if there is none."""
         tasks = next((part.tasks for part in self._parts if part.name == name), ())
         return tasks[index] if 0 <= index < len(tasks) else None
+
+    def first(self, state: MixtureState, tasks: AbstractSet[tuple[str, str]]) -> MixtureState:
+        """A state that draws these tasks first, which are given by environment and id."""
+        found = {}
+        for part in self._parts:
+            before = state[part.name]
+            indices = [
+                i for i, task in enumerate(part.tasks) if {(part.name, task.id), (task.environment, task.id)} & tasks
+            ]
+            deferred = dict.fromkeys([*indices, *before.cursor.deferred])
+            found[part.name] = replace(before, cursor=replace(before.cursor, deferred=tuple(deferred)))
+        return found
 
     def resumed(self, state: MixtureState) -> MixtureState:
         """A stored state for these environments. If the tasks of one have changed, it begins a new epoch."""

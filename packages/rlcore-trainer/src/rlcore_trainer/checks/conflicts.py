@@ -184,6 +184,9 @@ def _of_schedule(run: RunSession) -> Iterator[Finding]:
     several = isinstance(run.options("strategy"), DataParallelConfig) and process_count(run) > 1
     if not _samples_tokens(run):
         yield failure("schedule.ahead", "a policy without tokens is sampled itself, so an update must wait", "0")
+    elif not hasattr(run.load("sampler", run.config.sampler.id), "submit"):
+        reason = f"the sampler {run.config.sampler.id!r} cannot sample single groups: it has no method submit"
+        yield failure("schedule.ahead", reason, "0")
     elif several and not run.shares_sampler:
         reason = f"each process samples with its own {run.config.rollout.engine} engine, and cannot train meanwhile"
         yield failure("schedule.ahead", reason, "0, or rollout.engine=vllm, which samples for all processes")

@@ -6,7 +6,9 @@ groups remain or the maximum number of rollouts is reached. Surplus groups are c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from rlcore.console.wording import counted
 from rlcore.types import Group, RolloutRequest, Task
@@ -30,6 +32,18 @@ class Collector(Selection):
         way.
         """
         return self._dynamic(step, sample) if self.dynamic else self._drawn(step, sample)
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Restore a `state`. Groups that a stream had not trained are sampled again, from the next step on."""
+        super().restore(state)
+        if self._between is None or not self._between.ledger:
+            return
+        kept = self._between.carried if self.dynamic else ()
+        again = {(one.environment, one.id) for one in self._between.running}
+        if not self.dynamic:
+            again |= {(one.group.task.environment, one.group.task.id) for one in self._between.carried}
+        drawn = self._mixture.first(self._between.drawn, again) if again else self._between.drawn
+        self._between = replace(self._between, drawn=drawn, carried=kept, running=(), ledger={})
 
     def _drawn(self, step: int, sample: Sample) -> Collected | None:
         """Collect one rollout."""

@@ -110,8 +110,8 @@ class SortedGroups:
     def fates(self, chosen: Sequence[Waiting], carried: Sequence[Waiting]) -> Sequence[Fate]:
         """Return what became of each sampled group, given the groups to train on and to carry over."""
         later, now = {id(waiting) for waiting in carried}, {id(waiting) for waiting in chosen}
-        for waiting in self.pool[self._brought :]:
-            if id(waiting) not in now:
+        for waiting in self.pool:
+            if waiting.step == self._step and id(waiting) not in now:
                 fate = Fate("carried") if id(waiting) in later else Fate("dropped", "surplus")
                 self._fates[waiting.place] = replace(fate, excluded=self._fates[waiting.place].excluded)
         return self._fates
@@ -171,6 +171,8 @@ class Selection:
         self._group_size, self._seed, self._success = group_size, seed, success
         self._environments, self._curriculum = environments, curriculum or CurriculumConfig()
         self._max_age = max_age
+        self._room = self._per_step * (1 + math.ceil(filter.oversample))
+        """Number of groups of a step that are trained or carried over."""
         self._order_seed = seed if trainer.shuffle else None
         parts = [
             Part(name=one.name, tasks=[task for task in tasks if task.environment == one.name], weight_at=one.weight_at)
@@ -235,8 +237,7 @@ class Selection:
         order = list(range(len(pool)))
         if self._filter.rank_by_std:
             order.sort(key=lambda index: -spread(pool[index].group))
-        room = self._per_step * (1 + math.ceil(self._filter.oversample))
-        chosen, carried = order[: self._per_step], order[self._per_step : room]
+        chosen, carried = order[: self._per_step], order[self._per_step : self._room]
         return [pool[index] for index in sorted(chosen)], [pool[index] for index in sorted(carried)]
 
     def _warning(self, step: int, groups: SortedGroups, rollouts: str) -> str | None:

@@ -9,6 +9,7 @@ others goes on, and its group is trained later, or dropped if it has become olde
 from __future__ import annotations
 
 import queue
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -19,14 +20,15 @@ from rlcore.abilities import KeepsGroups
 from rlcore.console.wording import counted
 from rlcore.episodes.not_scored import not_scored_sentence
 from rlcore.errors import EngineError
-from rlcore.types import Group, RolloutKey, Task
+from rlcore.types import Boundary, Group, RolloutKey, Task
 
-from rlcore_trainer.batching.filtering import REASONS
 from rlcore_trainer.batching.mixture import Drawn
 from rlcore_trainer.controller.collector_state import CollectorState, Running
 from rlcore_trainer.controller.report import Report
 from rlcore_trainer.controller.selection import Collected, Selection, SortedGroups, epoch_of
 
+ATTEMPTS = 3
+"""Failures of the engine after which a group is left out."""
 LOOK_S = 0.2
 """Longest time in seconds without a look whether the run is to stop."""
 DROPPED = {
@@ -37,6 +39,7 @@ DROPPED = {
     "age": "too old",
     "surplus": "more than needed",
     "removed": "of tasks that no longer exist",
+    "failed": "failed",
 }
 """Why groups were dropped, in words."""
 
@@ -72,6 +75,8 @@ class _Submitted:
     """Number of steps that were trained when it was submitted."""
     recoveries: int
     """Number of failures of the engine before it was submitted."""
+    attempts: int
+    """How often it has failed because of the engine."""
 
 
 class Stream(Selection):
@@ -87,6 +92,8 @@ class Stream(Selection):
     def __init__(self, tasks: Sequence[Task], *, ahead: int, steps: int, report: Report, **settings: Any) -> None:
         super().__init__(tasks, **settings)
         self._ahead, self._steps, self._report = ahead, steps, report
+        if not self._filter.rank_by_std:
+            self._room = sys.maxsize  # what has ended is trained later
         self._keeper = report if isinstance(report, KeepsGroups) else None
         self._submitted: dict[_Submitted, None] = {}
         self._ended: queue.SimpleQueue[tuple[_Submitted, Future[Group]]] = queue.SimpleQueue()
@@ -107,25 +114,28 @@ class Stream(Selection):
         groups = SortedGroups(self._filter, self._success, step, brought)
         self._submit_missing(step, groups, sampler)
         with self._report.progress("rollout", self._wanted * self._group_size, "trajectory") as meter:
-            meter.advance(min(len(brought), self._wanted) * self._group_size)
-            while not self._is_enough(groups):
-                if (ended := self._next(sampler)) is None:
-                    if sampler.stopping():
-                        return None
-                    meter.refresh()
-                    continue
-                submitted, group = ended
-                self._add(submitted, group, groups, before)
-                meter.advance(self._group_size, tokens=sum(one.sampled_tokens for one in group.trajectories))
-                self._submit_missing(step, groups, sampler)
-        return self._collected(step, before, groups)
+            meter.advance(min(self._there(groups), self._wanted) * self._group_size)
+            while True:
+                enough = self._is_enough(groups)
+                if (ended := self._next(sampler, wait=not enough)) is not None:
+                    submitted, group = ended
+                    self._add(submitted, group, groups, before)
+                    meter.advance(self._group_size, tokens=sum(one.sampled_tokens for one in group.trajectories))
+                    if not enough:
+                        self._submit_missing(step, groups, sampler)
+                elif sampler.stopping():
+                    return None
+                elif enough:
+                    self._submit_missing(step, groups, sampler)
+                    return self._collected(step, before, groups)
+                meter.refresh()
 
     def summary(self) -> str | None:
         """Return what became of all groups of the run, after its last step."""
         if self._between is None:
             return None
         submitted, trained = (self._between.ledger.get(name, 0) for name in ("submitted", "trained"))
-        lost = Counter({name: self._between.ledger.get(name, 0) for name in (*REASONS, "age", "surplus", "removed")})
+        lost = Counter({name: self._between.ledger.get(name, 0) for name in DROPPED})
         why = ", ".join(f"{count} {DROPPED[name]}" for name, count in (+lost).most_common())
         dropped = f", {lost.total()} dropped ({why})" if why else ""
         return f"groups    {submitted} submitted: {trained} trained{dropped}, {submitted - trained - lost.total()} left"
@@ -189,10 +199,14 @@ class Stream(Selection):
         """Number of groups with which a step begins."""
         return self._oversampled(self._per_step) if self._filter.rank_by_std else self._per_step
 
+    def _there(self, groups: SortedGroups) -> int:
+        """Number of groups that count for the start of a step. Ranking compares a full step of new ones with others."""
+        return groups.kept if self._filter.rank_by_std else len(groups.pool)
+
     def _is_enough(self, groups: SortedGroups) -> bool:
         """Whether a step has its groups, or will not get them in a reasonable time."""
-        sampled = len(groups.sampled)
-        if len(groups.pool) >= self._wanted or not self._submitted:
+        sampled = len(groups.sampled) - groups.reasons["age"]
+        if self._there(groups) >= self._wanted or not self._submitted:
             return True
         if not self.dynamic:
             return False
@@ -205,7 +219,7 @@ class Stream(Selection):
         """Submit tasks until enough groups are sampled or wait."""
         ahead = min(self._ahead, max(0, self._steps - step))
         most = ahead * self._per_step + self._oversampled(self._per_step)
-        missing = most - len(self._submitted) - len(groups.pool)
+        missing = most - len(self._submitted) - self._there(groups)
         while missing > 0:
             # The tasks of a draw are different, so it cannot have more than there are.
             drawn = self._mixture.draw(self._drawn, min(missing, self._per_step), step)
@@ -216,9 +230,9 @@ class Stream(Selection):
             self._ledger["submitted"] += len(drawn.tasks)
             missing -= len(drawn.tasks)
 
-    def _submit(self, running: Running, task: Task, sampler: Streaming) -> None:
+    def _submit(self, running: Running, task: Task, sampler: Streaming, attempts: int = 0) -> None:
         key = RolloutKey(group_size=self._group_size, seed=self._seed, step=running.batch)
-        submitted = _Submitted(running, task, self._trained_at[sampler.version], self._recoveries)
+        submitted = _Submitted(running, task, self._trained_at[sampler.version], self._recoveries, attempts)
         self._submitted[submitted] = None
         future = sampler.submit(task, key, place=running.place)
         future.add_done_callback(lambda done: self._ended.put((submitted, done)))
@@ -235,27 +249,45 @@ class Stream(Selection):
             else:
                 self._submit(running, task, sampler)
 
-    def _next(self, sampler: Streaming) -> tuple[_Submitted, Group] | None:
-        """Return the next group that has ended; None after a while, at a stop, and after the failure of an engine."""
+    def _next(self, sampler: Streaming, *, wait: bool) -> tuple[_Submitted, Group] | None:
+        """Return the next group that has ended; None if there is none, at a stop, and after a failure of the engine."""
         if sampler.stopping():
             return None
         try:
-            submitted, future = self._ended.get(timeout=LOOK_S)
+            submitted, future = self._ended.get(timeout=LOOK_S) if wait else self._ended.get_nowait()
         except queue.Empty:
             return None
         del self._submitted[submitted]
         try:
             group = future.result()
         except EngineError as error:
-            if submitted.recoveries == self._recoveries:  # others of the same failure follow
-                if self._fruitless:
-                    raise
-                sampler.recover(error)
-                self._recoveries, self._fruitless = self._recoveries + 1, True
-            self._submit(submitted.running, submitted.task, sampler)
+            self._failed(submitted, error, sampler)
+            return None
+        if _engine_failed(group) and not submitted.attempts:
+            self._submit(submitted.running, submitted.task, sampler, 1)
             return None
         self._fruitless = False
         return submitted, group
+
+    def _failed(self, submitted: _Submitted, error: EngineError, sampler: Streaming) -> None:
+        """Submit a group again whose engine died, and drop it if it has died several times with this group."""
+        if submitted.recoveries == self._recoveries:  # others of the same failure follow
+            if self._fruitless:
+                raise error
+            sampler.recover(error)
+            self._recoveries, self._fruitless = self._recoveries + 1, True
+        if submitted.attempts + 1 < ATTEMPTS:
+            self._submit(submitted.running, submitted.task, sampler, submitted.attempts + 1)
+        else:
+            self._ledger["failed"] += 1
+            self._report.say(
+                f"groups    a group of the task {submitted.task.id} is left out after {ATTEMPTS} failures: {error}"
+            )
+
+
+def _engine_failed(group: Group) -> bool:
+    """Whether the engine failed in all trajectories of a group."""
+    return all(one.failure is not None and one.failure.boundary is Boundary.ENGINE for one in group.trajectories)
 
 
 def _oldest_version(group: Group) -> int:
