@@ -1,5 +1,6 @@
 """An agent that tries what a confined one must not do, in its process and in programs that it starts."""
 
+import contextlib
 import ctypes
 import fcntl
 import os
@@ -46,6 +47,17 @@ def traced(process):
         raise OSError(ctypes.get_errno(), "ptrace")
 
 
+def killed_by_the_kernel():
+    """Write to a pipe for which the run has told the kernel to kill the group, which includes the supervisor."""
+    for each in map(int, os.listdir("/proc/self/fd")):
+        with contextlib.suppress(OSError):
+            if fcntl.fcntl(each, fcntl.F_GETSIG) == signal.SIGKILL:
+                fcntl.fcntl(each, fcntl.F_SETFL, os.O_ASYNC)
+                os.write(os.open(f"/proc/self/fd/{each}", os.O_WRONLY), b"x")
+                return
+    raise OSError("there is no such pipe")
+
+
 def shell(*command):
     if subprocess.run(command, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode:
         raise OSError("refused")
@@ -86,6 +98,7 @@ def attempts(fields):
         "trace": lambda: traced(parent),
         "signal": lambda: os.kill(parent, signal.SIGCONT),
         "signal by a program": lambda: shell("kill", "-CONT", str(parent)),
+        "signal by the kernel": killed_by_the_kernel,
         "limits of the parent": lambda: resource.prlimit(parent, resource.RLIMIT_CPU),
         "shared memory": lambda: called(get_segment, 0, 4096, 0o600),
         "keys": lambda: called(get_keyring, 0, -4, 0),
@@ -135,6 +148,12 @@ def leaves_its_group(task, policy):
     subprocess.Popen(["setsid", "sleep", seconds])
     subprocess.run(f"setsid sleep {seconds} > /dev/null 2>&1 &", shell=True, check=True)
     time.sleep(600)
+
+
+def is_signalled(task, policy):
+    """Its group is signalled while it waits for an answer."""
+    assert ask(str(os.getppid())) == "yes"
+    return 1.0
 
 
 def works(task, policy):

@@ -3,12 +3,14 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -222,7 +224,7 @@ def test_confined_agent_cannot_escape(secret: Path) -> None:
         unix.bind(str(secret.with_name("unix")))
         unix.listen()
         fields = {"secret": str(secret), "unix": unix.getsockname(), "port": other.getsockname()[1]}
-        assert play(confined("tries"), task=replace(TASK, fields=fields)).reward == 42
+        assert play(confined("tries"), task=replace(TASK, fields=fields)).reward == 43
         after = secret.stat()
         assert (after.st_mode, after.st_mtime, after.st_size) == (before.st_mode, before.st_mtime, before.st_size)
         assert sorted(path.name for path in secret.parent.iterdir()) == ["secret", "unix"]
@@ -231,6 +233,24 @@ def test_confined_agent_cannot_escape(secret: Path) -> None:
         with pytest.raises(EnvironmentFailure) as failed:  # they work in an agent that is not confined
             play(HarnessConfig(agent=f"{ESCAPES}:tries"), task=replace(TASK, fields={**fields, "only": done}))
         assert all(repr(name) in str(failed.value) for name in done)
+
+
+class Job(Policy):
+    """Stops all processes of the group that a request names, as batch systems do."""
+
+    async def respond(self, messages: Sequence[Message], **options: Any) -> Response:
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+            os.killpg(int(messages[-1].text), number)
+        return await super().respond(messages, **options)
+
+
+def test_confined_agent_leaves_signals_to_the_run() -> None:
+    assert play(confined("is_signalled"), Job()).reward == 1
+
+
+def test_signal_that_ends_a_confined_agent_is_reported() -> None:
+    with pytest.raises(EnvironmentFailure, match="was ended by SIGKILL; it printed last: the output before"):
+        play(configured("ends", confined=True))
 
 
 RUN = """
@@ -253,14 +273,23 @@ def test_what_a_confined_agent_started_ends_with_a_killed_run(tmp_path: Path, mo
     while left() and time.monotonic() < until:
         time.sleep(0.05)
     assert not left()
-    (folder,) = tmp_path.glob("rlcore-agent-*")
-    os.utime(folder, (1, 1))
+    (folder,) = tmp_path.glob("rlcore-home-*")
+    boot = homes.BOOT.read_text().strip()
+    names = "rlcore-agent-abcdefgh", f"{folder.name}.kept", folder.name.replace(boot, str(uuid.uuid4()))
+    kept = [tmp_path / name for name in names]  # of an earlier version, of the user, of another machine
+    for path in kept:
+        path.mkdir()
+    link = tmp_path / f"rlcore-home-{boot}-abcdefgh"
+    link.symlink_to(kept[0])
+    for path in (folder, *kept, link):
+        os.utime(path, (1, 1), follow_symlinks=False)
     monkeypatch.setattr(homes, "_looked", threading.Lock())
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     used = homes.Home()
     os.utime(used.path, (1, 1))
     homes._delete_left()
-    assert list(tmp_path.glob("rlcore-agent-*")) == [used.path]
+    assert {*tmp_path.glob("rlcore-home-*"), kept[0]} == {*kept, link, used.path}
+    assert kept[0].is_dir()
     used.delete()
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
+import stat
 import tempfile
 import threading
 import time
@@ -12,7 +14,8 @@ from pathlib import Path
 
 from rlcore.episodes.deletion import delete_folder
 
-PREFIX = "rlcore-agent-"
+BOOT = Path("/proc/sys/kernel/random/boot_id")
+"""Differs between machines, which may share the folder of temporary files, but not the locks in it."""
 NEW_S = 60.0
 """Age from which a folder that nobody has locked is left over. A new one is locked after it was made."""
 _looked = threading.Lock()
@@ -29,15 +32,15 @@ class Home:
     def __init__(self) -> None:
         if _looked.acquire(blocking=False):
             _delete_left()
-        self.path = Path(tempfile.mkdtemp(prefix=PREFIX))
+        self.path = Path(tempfile.mkdtemp(prefix=_prefix()))
         self._lock = _locked(self.path)
 
     def delete(self) -> None:
         """Delete it. A second call does nothing."""
         delete_folder(self.path)
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        lock, self._lock = self._lock, None  # another thread may delete it, too
+        if lock is not None:
+            os.close(lock)
 
 
 def _locked(folder: Path) -> int | None:
@@ -51,11 +54,19 @@ def _locked(folder: Path) -> int | None:
     return descriptor
 
 
+def _prefix() -> str:
+    return f"rlcore-home-{BOOT.read_text(encoding='ascii').strip()}-"
+
+
 def _delete_left() -> None:
-    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+    prefix = _prefix()
+    for folder in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+        if not re.fullmatch("[a-z0-9_]{8}", folder.name.removeprefix(prefix)):  # as tempfile makes it
+            continue
         with suppress(OSError):  # another run may delete it, too
             found = folder.lstat()
-            if found.st_uid == os.getuid() and time.time() - found.st_mtime > NEW_S:
+            own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+            if own and time.time() - found.st_mtime > NEW_S:
                 lock = _locked(folder)
                 if lock is not None:
                     delete_folder(folder)

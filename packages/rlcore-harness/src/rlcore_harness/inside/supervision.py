@@ -28,8 +28,15 @@ def supervise() -> None:
     libc.prctl(_ADOPT_ORPHANS, *map(ctypes.c_ulong, (1, 0, 0, 0)))
     # The kernel would kill the group, with the supervisor, before that has looked for what left the group.
     fcntl.fcntl(pipe, fcntl.F_SETFL, fcntl.fcntl(pipe, fcntl.F_GETFL) & ~os.O_ASYNC)
-    supervisor, child = os.getpid(), os.fork()
+    fcntl.fcntl(pipe, fcntl.F_SETOWN, 0)
+    stops = importlib.import_module(TRANSPORT + ".stops")
+    supervisor = os.getpid()
+    with stops.stops_held():  # a fork has the default handlers, which would end it
+        child = os.fork()
+        if child == 0:
+            stops.leave_stops_to_main()
     if child == 0:
+        os.close(pipe)  # with it, the agent could have the kernel signal the group with the rights of the run
         libc.prctl(_END_WITH_PARENT, *map(ctypes.c_ulong, (signal.SIGKILL, 0, 0, 0)))
         if os.getppid() != supervisor:
             os._exit(1)
@@ -37,7 +44,8 @@ def supervise() -> None:
     try:
         status = _waited(child, pipe, libc.syscall(_OPEN_PROCESS, child, 0))
         if os.WIFSIGNALED(status):  # the run reads from the exit status how the agent ended
-            signal.signal(os.WTERMSIG(status), signal.SIG_DFL)
+            with contextlib.suppress(OSError):  # SIGKILL has no handler
+                signal.signal(os.WTERMSIG(status), signal.SIG_DFL)
             os.kill(os.getpid(), os.WTERMSIG(status))
         os._exit(os.WEXITSTATUS(status))
     finally:
