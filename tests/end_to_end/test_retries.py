@@ -25,12 +25,26 @@ def loss(inputs):
     loss, metrics = clip(inputs.logprobs_M, inputs.old_logprobs_M, inputs.advantages_M, inputs.weights_M)
     return LossOutput(loss=loss, metrics=metrics)
 '''
+JUDGE = """
+from pydantic import BaseModel
+
+class Judge:
+    class Config(BaseModel):
+        password: str
+
+    def __init__(self, config):
+        assert config.password == "hunter2-hunter2"
+
+    def __call__(self, trajectory, task):
+        return len(trajectory.final_response) % 2
+"""
 RUN = (
     *("run", "-p", "gsm8k-tools", "name=run", "model.device=cpu", "model.builder.layers=1", "warmup.steps=4"),
     *("trainer.steps=3", "trainer.tasks_per_step=4", "evaluation.every=0", "checkpoint.every=1"),
     *("algorithm.kl.coefficient=0.05", "algorithm.kl.estimator=k3"),  # an update also if all rewards are equal
-    "algorithm.loss=loss.py:loss",
+    *("algorithm.loss=loss.py:loss", "reward.0.id=judge.py:Judge"),
 )
+SECRET = "reward.0.password=hunter2-hunter2"
 
 
 @pytest.mark.parametrize(
@@ -43,7 +57,8 @@ RUN = (
 @pytest.mark.timeout(300)
 def test_run_is_resumed_after_a_process_was_killed(strategy: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "loss.py").write_text(LOSS, encoding="utf-8")
-    command = [sys.executable, "-m", "rlcore", *RUN, *strategy, "--retries", "1"]
+    (tmp_path / "judge.py").write_text(JUDGE, encoding="utf-8")
+    command = [sys.executable, "-m", "rlcore", *RUN, SECRET, *strategy, "--retries", "1"]
     done = succeeded(subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False))
     assert f"retry 1 of 1: resuming {tmp_path / 'runs/run'} after " in done.stderr
     assert "resumed   from step 1" in done.stdout

@@ -32,7 +32,7 @@ pytestmark = [
 ]
 GREEDY = Sampling(max_new_tokens=12, temperature=0.0)
 PROMPT = Prompt(token_ids=TokenIds([5, 9, 13, 40, 77, 120]))
-CONTEXT = EngineContext(max_context_tokens=128)
+CONTEXT = EngineContext(max_context_tokens=128, sampled_during_updates=True)
 
 
 def policy(folder: Path, **table: Any) -> Any:
@@ -100,9 +100,9 @@ def test_completions_in_flight_end_with_their_own_adapter(served: Served, weight
     long = Sampling(max_new_tokens=100, temperature=0.0)
     models = {weights.version: copy.deepcopy(weights.module)}
 
-    async def three_updates() -> list[Completion]:
+    async def updated() -> list[Completion]:
         running = []
-        for _ in range(3):  # more adapters than vLLM holds at once
+        for _ in range(5):  # more adapters than vLLM holds at once
             running.append(asyncio.create_task(served.engine.generate(PROMPT, long, session=f"{len(running)}")))
             await asyncio.sleep(0.1)
             shake(weights)
@@ -111,7 +111,7 @@ def test_completions_in_flight_end_with_their_own_adapter(served: Served, weight
         running.append(asyncio.create_task(served.engine.generate(PROMPT, long, session="last")))
         return list(await asyncio.gather(*running))
 
-    found = served.run(three_updates())
+    found = served.run(updated())
     assert [made.policy_version for made in found] == sorted(models)
     for made in found:
         assert made.versions == ()

@@ -342,7 +342,20 @@ def test_dead_vllm_is_restarted_with_current_weights(tied: Direct) -> None:
     assert tied.engine.failure is None
     assert compare(tied, tied.weights) < 1e-4
     signal_vllm(signal.SIGKILL)  # between two calls
-    tied.update_weights(tied.weights)
+
+    async def restarted() -> int:
+        """The number of calls that fail meanwhile."""
+        loading, failed = asyncio.create_task(tied.engine.load_weights(tied.weights)), 0
+        await asyncio.sleep(0)
+        while not loading.done():
+            with pytest.raises(EngineError):
+                await tied.engine.generate(PROMPT, GREEDY, session="meanwhile")
+            failed += 1
+            await asyncio.sleep(0.05)
+        await loading
+        return failed
+
+    assert tied.run(restarted()) > 10, "the start blocks the event loop"
     assert compare(tied, tied.weights) < 1e-4
 
 
@@ -355,6 +368,26 @@ def test_hanging_vllm_is_restarted(tied: Direct, monkeypatch: pytest.MonkeyPatch
     monkeypatch.undo()
     tied.update_weights(tied.weights)
     assert compare(tied, tied.weights) < 1e-4
+
+
+@pytest.mark.long
+def test_weights_are_read_to_their_end_after_a_timeout(tied: Direct, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the trainer would change them, or other processes would wait for their reader."""
+    tied.update_weights(tied.weights)
+    write, ended = Segment.write, list[bool]()
+
+    def slow(segment: Segment, tensors: Iterable[NamedTensor]) -> None:
+        time.sleep(1.5)
+        write(segment, tensors)
+        ended.append(True)
+
+    monkeypatch.setattr(Segment, "write", slow)
+    monkeypatch.setattr(tied.config, "timeout_s", 0.5)
+    with pytest.raises(EngineError, match=r"within 0\.5 s"):
+        tied.update_weights(tied.weights)
+    assert ended
+    monkeypatch.undo()
+    tied.update_weights(tied.weights)
 
 
 SAMPLES_FOR_EVER = """

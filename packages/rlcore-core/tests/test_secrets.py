@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from rlcore.cli.retries import TOLD as TOLD_FILE
 from rlcore.config.layers import values_layer
 from rlcore.config.messages import ProblemsError
 from rlcore.config.resolve import resolve
@@ -120,6 +121,24 @@ def test_secrets_are_recognised_by_their_keys() -> None:
 @pytest.mark.parametrize("place", PLACES)
 def test_secret_reaches_no_file_and_no_output(rlcore: Call, judge: None, place: str) -> None:
     check_places(rlcore, place, "hunter2-hunter2")
+
+
+def test_retried_run_tells_which_overrides_have_secrets_and_refuses_those_of_files(
+    rlcore: Call, judge: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(TOLD_FILE, "told")
+    Path("secret.toml").write_text('[[reward]]\nid = "mine.py:Judge"\npassword = "hunter2-hunter2"\n', "utf-8")
+    refused = rlcore("run", "-p", "toy", "-c", "secret.toml", "--retries", "1")
+    assert refused.status == 2
+    assert "only if it is on the command line" in refused.err
+    assert "secret.toml:3" in refused.err
+    assert "hunter2" not in refused.err
+    assert not Path("runs").exists()
+    given = ("reward.0.id=mine.py:Judge", "reward.0.count=2", "reward.0.password=hunter2-hunter2")
+    assert rlcore("run", "-p", "toy", *given, "--retries", "1").status == 0
+    directory, *places = json.loads(Path("told").read_text("utf-8"))
+    assert (Path(directory) / "config.toml").is_file()
+    assert places == [2]
 
 
 @pytest.mark.long

@@ -328,6 +328,8 @@ def test_token_is_needed(
     with pytest.raises(UserError, match="token") as refused:
         ServedObject(running.address, "guess")
     assert reason in str(refused.value)
+    if reason == "refused":
+        wait_until(lambda: bool(running.said))
     assert bool(running.said) == (reason == "refused")
 
 
@@ -345,6 +347,28 @@ def test_server_of_another_environment_or_of_something_else_is_named(start: Call
         threading.Thread(target=greet, daemon=True).start()
         with pytest.raises(UserError, match="expected a server of rlcore"):
             ServedObject(f"127.0.0.1:{listening.getsockname()[1]}", "guess")
+
+
+def test_process_of_a_request_that_is_done_is_not_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "LOOK_S", 0.01)
+    ours, theirs = socket.socketpair()
+    theirs.close()
+    killed: list[int] = []
+
+    class Kept:
+        def kill(self) -> None:
+            killed.append(1)
+
+    busy, done, lock = threading.Event(), threading.Event(), threading.Lock()
+    busy.set()
+    watching = threading.Thread(target=server._watch, args=(Connection(ours), Kept(), busy, done, lock), daemon=True)
+    with lock:
+        watching.start()
+        time.sleep(0.1)  # it waits for the lock
+        done.set()
+    watching.join(timeout=10)
+    assert not watching.is_alive()
+    assert not killed
 
 
 def test_silent_server_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -367,7 +391,8 @@ def test_proof_of_one_connection_is_of_no_use_in_another(start: Callable[..., Ru
             sent = sent or ours + network._response(KNOWN, b"client", challenge, ours)
             raw.sendall(sent)
             answer = raw.recv(1000)
-    assert answer == b""
+    assert answer == network.REFUSAL
+    wait_until(lambda: bool(running.said))
     assert running.said == ["refused   127.0.0.1: it does not know the token"]
 
 

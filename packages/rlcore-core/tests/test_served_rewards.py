@@ -30,10 +30,20 @@ from rlcore.plugins.registry import Registry
 from rlcore.session.elsewhere import differences
 from rlcore.testing import make_trajectory
 from rlcore.transport import server, watching
-from rlcore.transport.network import TOKEN, Connection, accepted
+from rlcore.transport.network import CHALLENGE, HELLO, TOKEN, Connection, accepted
 from rlcore.transport.served import ServedObject
 from rlcore.transport.server import Server, _send
-from rlcore.types import Group, Message, RewardResult, Task, Trajectory
+from rlcore.types import (
+    Group,
+    Logprobs,
+    LossMask,
+    Message,
+    RewardResult,
+    Segment,
+    Task,
+    TokenIds,
+    Trajectory,
+)
 
 KNOWN = "a token of the tests"
 QUESTION = Message(role="user", content="What is 6 times 7?")
@@ -126,6 +136,65 @@ def test_group_is_scored_together(start: Callable[..., Running]) -> None:
 
     reward = ServedReward("right", [start(shares, "group").address], timeout_s=20)
     assert [one.value for one in scored(reward, "a", "b", scope="group")] == [0.5, 0.5]
+
+
+def test_group_of_long_trajectories_is_scored(start: Callable[..., Running]) -> None:
+    count = 16_384
+    segment = Segment(
+        token_ids=TokenIds(range(count)),
+        loss_mask=LossMask(place % 3 == 0 for place in range(count)),
+        logprobs=Logprobs([-0.5] * count),
+    )
+    reward = ServedReward(
+        "right",
+        [start(lambda group: [float(one.segments == (segment,)) for one in group.trajectories], "group").address],
+        timeout_s=20,
+    )
+    found = reward(Group(task=TASK, trajectories=(answered("42").replace(segments=(segment,)),) * 16))
+    assert isinstance(found, list)
+    assert [one.value for one in found] == [1.0] * 16
+
+
+def test_request_that_ends_servers_is_sent_to_two_of_them(start: Callable[..., Running]) -> None:
+    called: list[int] = []
+
+    def ends(trajectory: Trajectory, task: Task) -> float:
+        called.append(1)
+        for each in servers:
+            for connection in list(each.server._connections):
+                connection.kill()
+        return 0.5
+
+    servers = [start(ends) for _ in range(3)]
+    (result,) = scored(ServedReward("right", [each.address for each in servers], timeout_s=20), "42")
+    assert result.value is None
+    assert "two servers were lost that had received it" in str(result.error)
+    assert len(called) == 2
+
+
+def test_server_that_is_lost_during_the_handshake_is_asked_again(start: Callable[..., Running]) -> None:
+    listening = socket.create_server(("127.0.0.1", 0))
+    port = listening.getsockname()[1]
+
+    def lose() -> None:
+        with listening, listening.accept()[0] as connected:
+            connected.sendall(HELLO + bytes(CHALLENGE))
+            connected.recv(1000)
+        start(right, port=port)
+
+    threading.Thread(target=lose, daemon=True).start()
+    reward = ServedReward("right", [f"127.0.0.1:{port}"], timeout_s=20)
+    assert scored(reward, "42")[0].value == 1.0
+    assert reward.refusal is None
+
+
+def test_time_without_a_place_does_not_count(start: Callable[..., Running], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "ROOM_S", 0.1)
+    running = start(right, most=1)
+    other = ServedObject(running.address, "right", "reward")
+    threading.Timer(0.4, other.close).start()
+    (result,) = scored(ServedReward("right", [running.address], timeout_s=0.2), "42")
+    assert result.value == 1.0
 
 
 def test_calls_of_a_lost_server_go_to_another_one_or_wait_for_its_return(start: Callable[..., Running]) -> None:

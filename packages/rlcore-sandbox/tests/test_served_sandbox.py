@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import Any
@@ -19,9 +19,11 @@ from rlcore.session.sandboxes import SandboxChoice
 from rlcore.specs import SandboxSpec
 from rlcore.testing import check_sandbox
 from rlcore.testing.sandboxes import LIMITS
+from rlcore.transport import server
 from rlcore.transport.network import TOKEN, listening_on
 from rlcore.transport.server import Server
 from rlcore.types import CodeResult, SandboxLimits, SandboxSupport
+from rlcore_sandbox import served as served_sandbox
 from rlcore_sandbox.served import ServedSandbox, ServedSandboxConfig, available, checked_result
 from rlcore_sandbox.serving import SandboxOffer
 
@@ -37,21 +39,25 @@ class Echo:
     """A sandbox whose cells return their number and their code."""
 
     def __init__(self) -> None:
-        self.opened = 0
+        self.opened = self.ended = 0
+        self.end: Callable[[], object] = lambda: None
 
     async def open(self, images: Sequence[bytes]) -> EchoSession:
         self.opened += 1
-        return EchoSession()
+        return EchoSession(self)
 
     async def close(self) -> None:
         pass
 
 
 class EchoSession:
-    def __init__(self) -> None:
-        self.count = 0
+    def __init__(self, echo: Echo) -> None:
+        self.echo, self.count = echo, 0
 
     async def run(self, code: str) -> CodeResult:
+        if code == "end":
+            self.echo.ended += 1
+            self.echo.end()
         if code == "wait":
             await asyncio.sleep(60)
         self.count += 1
@@ -64,14 +70,15 @@ class EchoSession:
 class Running:
     """A server in a thread."""
 
-    def __init__(self, limits: SandboxLimits = LIMITS) -> None:
+    def __init__(self, limits: SandboxLimits = LIMITS, most: int = 4) -> None:
         listening, self.echo = listening_on("127.0.0.1", 0), Echo()
         self.address = f"127.0.0.1:{listening.getsockname()[1]}"
         choice = SandboxChoice(spec=SandboxSpec(id="echo", target="a:b"), support=SandboxSupport())
         offer = SandboxOffer(self.echo, choice, limits)
         self.server = Server(
-            offer, listening, named="the sandbox 'echo'", token=KNOWN, most=4, timeout_s=60, say=lambda line: None
+            offer, listening, named="the sandbox 'echo'", token=KNOWN, most=most, timeout_s=60, say=lambda line: None
         )
+        self.echo.end = lambda: [each.kill() for each in list(self.server._connections)]
         self._thread = threading.Thread(target=self.server.run, daemon=True)
         self._thread.start()
 
@@ -82,8 +89,8 @@ class Running:
 
 
 @contextmanager
-def running(*limits: SandboxLimits) -> Iterator[list[Running]]:
-    servers = [Running(each) for each in limits]
+def running(*limits: SandboxLimits, most: int = 4) -> Iterator[list[Running]]:
+    servers = [Running(each, most) for each in limits]
     try:
         yield servers
     finally:
@@ -110,6 +117,34 @@ def test_session_moves_only_until_its_first_cell() -> None:
 
     with running(LIMITS, LIMITS) as (first, second):
         asyncio.run(use(served(first, second), first, second))
+
+
+def test_cell_that_ends_servers_is_sent_to_two_of_them() -> None:
+    async def use(sandbox: ServedSandbox) -> None:
+        session = await sandbox.open(())
+        with pytest.raises(SandboxFailure, match="is lost"):
+            await session.run("end")
+        await sandbox.close()
+
+    with running(LIMITS, LIMITS, LIMITS) as servers:
+        asyncio.run(use(served(*servers)))
+        assert sum(each.echo.ended for each in servers) == 2
+
+
+def test_session_waits_for_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(served_sandbox, "SERVER_S", 0.3)
+    monkeypatch.setattr(server, "ROOM_S", 0.1)
+
+    async def use(sandbox: ServedSandbox) -> str:
+        first = await sandbox.open(())
+        asyncio.get_running_loop().call_later(0.5, lambda: asyncio.ensure_future(first.close()))
+        session = await sandbox.open(())
+        text = (await session.run("a")).stdout
+        await sandbox.close()
+        return text
+
+    with running(LIMITS, most=1) as servers:
+        assert asyncio.run(use(served(*servers))) == "1 a"
 
 
 def test_cancelled_cell_leaves_a_session_that_says_what_is_lost() -> None:

@@ -255,6 +255,14 @@ class ProcessesConfig(Protocol):
 
 
 @runtime_checkable
+class ServersConfig(Protocol):
+    """Options of a sandbox on servers of ``rlcore serve sandbox``."""
+
+    servers: Sequence[str]
+    """``HOST:PORT`` of each."""
+
+
+@runtime_checkable
 class NamedModelConfig(Protocol):
     """Options of an engine that provides its own model."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,6 +13,15 @@ from rlcore.plugin_calls import error_text
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+async def run_to_end(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Run a call in a thread, as ``asyncio.to_thread`` does. A cancellation waits until the call has ended."""
+    running = asyncio.ensure_future(asyncio.to_thread(call, *args, **kwargs))
+    try:
+        return await asyncio.shield(running)
+    finally:
+        await asyncio.wait({running})
 
 
 class _Future(Future[R]):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -15,14 +14,17 @@ from rlcore.errors import DataError, EnvironmentFailure, SandboxFailure, UserErr
 from rlcore.images.encoding import check_image
 from rlcore.json_files import parse_answer
 from rlcore.transport.hosting import WAIT_S
+from rlcore.transport.remote import NoPlace, Unavailable
 from rlcore.transport.served import ServedObject, Servers
 from rlcore.transport.typed import received
 from rlcore.types import CodeResult, SandboxLimits, SandboxSupport
 
 from rlcore_sandbox.results import check_pictures, checked_text
 
-PLACE_S = 60.0
-"""Time in which a server must have a place for a new session."""
+SERVER_S = 60.0
+"""Time in which a server must be reachable for a new session."""
+PLACE_S = 3600.0
+"""Time in which a server must have a place for it. The time limits of the episode are shorter."""
 OVERHEAD_S = 30.0
 """Time for the start of a session, in addition to that of its cell."""
 
@@ -42,7 +44,7 @@ class ServedSandbox:
         self.limits = limits
         self._servers = Servers(config.servers, None, "sandbox")
         self._sessions: set[ServedSession] = set()
-        self.closed = threading.Event()
+        self._closed = False
 
     async def open(self, images: Sequence[bytes]) -> ServedSession:
         """Start a session; see `rlcore.contracts.Sandbox`."""
@@ -58,7 +60,7 @@ class ServedSandbox:
 
     async def close(self) -> None:
         """End all sessions. A second call does nothing."""
-        self.closed.set()
+        self._closed = True
         for session in list(self._sessions):
             await session.close()
 
@@ -66,35 +68,39 @@ class ServedSandbox:
         """Called by a session that is closed."""
         self._sessions.discard(session)
 
-    def started(self, images: list[bytes]) -> ServedObject:
-        """A connection with a new session. Blocks until a server has a place.
+    async def started(self, images: list[bytes]) -> ServedObject:
+        """A connection with a new session. Waits until a server has a place.
 
         Raises:
             SandboxFailure: no server has one in time, or a session cannot be started.
         """
-        until = time.monotonic() + PLACE_S
+        began, losses = time.monotonic(), 0
+        until = began + SERVER_S
         while True:
             served = None
             try:
-                served = self._servers()
+                served = await asyncio.to_thread(self._servers)
                 if reason := other_limits(served, self.limits):
                     raise SandboxFailure(reason)
-                served.ask("open", images=images, timeout_s=OVERHEAD_S)
-            except (EnvironmentFailure, UserError, SandboxFailure) as error:
+                await asyncio.to_thread(served.ask, "open", images=images, timeout_s=OVERHEAD_S)
+                return served
+            except (EnvironmentFailure, UserError) as error:
                 lost = isinstance(error, EnvironmentFailure) and (served is None or not served.usable)
+                losses += not isinstance(error, Unavailable)
                 if served is not None:
                     served.close()
-                if not lost or time.monotonic() >= until or self.closed.wait(WAIT_S):
+                if isinstance(error, NoPlace):
+                    until = min(began + PLACE_S, time.monotonic() + SERVER_S)
+                if not lost or losses > 1 or time.monotonic() >= until or self._closed:
                     raise SandboxFailure(f"no session can be started: {error}") from None
-            else:
-                return served
+            await asyncio.sleep(WAIT_S)
 
 
 class ServedSession:
     """A `rlcore.contracts.SandboxSession` on a server.
 
     A session that has not run a cell yet is started again on another server if its own is lost. Later the names of its
-    cells are lost, too, so that the episode fails.
+    cells are lost, too, so that the episode fails. A cell is sent at most twice: it may be what ends the servers.
     """
 
     def __init__(self, sandbox: ServedSandbox, images: list[bytes]) -> None:
@@ -107,7 +113,7 @@ class ServedSession:
 
     async def start(self) -> None:
         """Start it on a server. Raises `SandboxFailure`."""
-        self._served = await asyncio.to_thread(self._sandbox.started, self._images)
+        self._served = await self._sandbox.started(self._images)
         self._fresh = True
 
     async def run(self, code: str) -> CodeResult:
@@ -128,15 +134,18 @@ class ServedSession:
             return replace(result, reset=result.reset or lost)
 
     async def _result(self, code: str) -> CodeResult:
+        losses = 0
         while True:
-            assert self._served is not None
+            served = self._served
+            assert served is not None
             try:
-                answer = await asyncio.to_thread(self._asked, self._served, code)
+                answer = await asyncio.to_thread(self._asked, served, code)
                 return await asyncio.to_thread(checked_result, answer, self._sandbox.limits)
             except EnvironmentFailure as error:
-                lost = not self._served.usable
+                lost = not served.usable
                 self._end()
-                if not lost or not self._fresh or self._closed:
+                losses += not isinstance(error, Unavailable)
+                if not lost or losses > 1 or not self._fresh or self._closed:
                     raise SandboxFailure(f"the session of the sandbox is lost: {error}") from None
                 await self.start()
 

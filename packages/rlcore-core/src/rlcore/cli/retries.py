@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from rlcore.config.layers import leaves, override_of
+from rlcore.config.resolved import Resolved
 from rlcore.console.terminal import say
 from rlcore.errors import EngineError, ProcessError, UserError
+from rlcore.redaction import holds_mask, redact
 from rlcore.runs.output import failure_in
 from rlcore.session.exits import stops_handled
 from rlcore.session.processes import world_size
 
 TOLD = "RLCORE_RUN_DIRECTORY_FILE"
-"""Environment variable: the file into which a run that is retried writes the path of its directory."""
+"""Environment variable: the file into which a run that is retried writes its directory and which overrides have
+secrets."""
 TEMPORARY = (EngineError.__name__, ProcessError.__name__)
 """Errors after which a run is resumed, as they are written to its log."""
 
@@ -27,18 +33,41 @@ def is_retried() -> bool:
     return TOLD in os.environ
 
 
-def tell_directory(path: Path) -> None:
-    """Tell the directory of a run to the process that retries it, if there is one."""
-    if is_retried():
-        Path(os.environ[TOLD]).write_text(str(path.absolute()), encoding="utf-8")
+def tell_directory(path: Path, secrets: Sequence[int]) -> None:
+    """Tell the directory of a run, and the places of its secrets, to the process that retries it."""
+    Path(os.environ[TOLD]).write_text(json.dumps([str(path.absolute()), *secrets]), encoding="utf-8")
 
 
-def retried(arguments: list[str], further: list[str], count: int) -> int:
+def secrets_among(overrides: Sequence[str], resolved: Resolved) -> list[int]:
+    """The places of the overrides with secrets. No file of the run has them, so a resumed run needs them again.
+
+    Raises:
+        UserError: a secret is given elsewhere.
+    """
+    places = set()
+    for path, value in leaves(resolved.tree()):
+        if holds_mask(value):
+            origin, key = resolved.origin(path), ".".join(path)
+            _, text = override_of(origin)
+            if text not in overrides:
+                fix = f'give {key}="$SECRET" on the command line, or omit --retries'
+                raise UserError(
+                    "--retries can give a secret to the resumed run only if it is on the command line",
+                    found=key,
+                    where=redact(origin),
+                    fix=fix,
+                )
+            places.add(overrides.index(text))
+    return sorted(places)
+
+
+def retried(arguments: list[str], overrides: Sequence[str], further: list[str], count: int) -> int:
     """Run ``rlcore`` with these arguments, resume the run at most ``count`` times, and return the last exit status.
 
     Args:
         arguments: those of the first start
-        further: those of each later one in addition to ``run --resume DIRECTORY``
+        overrides: those among them, of which a later start gets those with secrets again
+        further: other arguments of each later start in addition to ``run --resume DIRECTORY``
         count: number of times
 
     Raises:
@@ -54,12 +83,16 @@ def retried(arguments: list[str], further: list[str], count: int) -> int:
         told = Path(folder) / "directory"
         for retry in range(count + 1):
             status, stopped = _run(arguments, told)
-            directory = Path(told.read_text(encoding="utf-8")) if told.exists() else None
-            if stopped or retry == count or directory is None or not _is_temporary(status, directory):
+            if stopped or retry == count or not told.exists():
+                break
+            path, *secrets = json.loads(told.read_text(encoding="utf-8"))
+            directory = Path(path)
+            if not _is_temporary(status, directory):
                 break
             reason = (failure_in(directory / "output.log") or [f"the process ended with status {status}"])[0]
             say(f"retry {retry + 1} of {count}: resuming {directory} after {reason}", err=True)
-            arguments = ["run", "--resume", str(directory), *further]
+            if not retry:
+                arguments = ["run", "--resume", path, *further, *(overrides[place] for place in secrets)]
     return status
 
 

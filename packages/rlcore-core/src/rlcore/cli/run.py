@@ -12,7 +12,7 @@ import click
 
 from rlcore.cli.layering import Request, layer_options, prepared
 from rlcore.cli.output import json_option
-from rlcore.cli.retries import is_retried, retried
+from rlcore.cli.retries import is_retried, retried, secrets_among
 from rlcore.cli.training import is_finished, print_result, trained
 from rlcore.config.adapters import config_adapter_of, flags_of
 from rlcore.config.layers import COMMAND_LINE
@@ -96,7 +96,7 @@ def run(
     if resume is not None and (plugin is not None or recipe is not None):
         raise UserError("--resume uses the recipe of the resumed run", fix="remove -p and -r")
     if retries and not dry_run and not is_retried():
-        return exits_with(retried(sys.argv[1:], ["--json"] if as_json else [], retries))
+        return exits_with(retried(sys.argv[1:], overrides, ["--json"] if as_json else [], retries))
     request = Request(
         plugin=plugin,
         recipe=recipe,
@@ -112,6 +112,8 @@ def run(
             if verbose:
                 say("", *start.trial.resolved.text().splitlines())
             return 0
+        if is_retried():
+            secrets_among(overrides, start.trial.resolved)  # refuses others before the run begins
         processes = processes_of(start.trial, sys.argv[1:])
         if callable(processes):
             if start.directory is not None:

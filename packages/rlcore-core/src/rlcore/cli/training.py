@@ -22,7 +22,7 @@ from rlcore.cli.escaped import logged_in
 from rlcore.cli.interrupts import ignore_repeats
 from rlcore.cli.layering import Layered, Prepared, Request
 from rlcore.cli.output import print_json
-from rlcore.cli.retries import tell_directory
+from rlcore.cli.retries import is_retried, secrets_among, tell_directory
 from rlcore.config.layers import PYTHON
 from rlcore.console.invocation import as_typed
 from rlcore.console.terminal import leave_closed_terminal, say, traceback_lines
@@ -74,7 +74,8 @@ def trained(
             job.note(line)
         if job.directory is not None:
             job.say(f"run       {job.directory.path}")
-            tell_directory(job.directory.path)
+            if is_retried():
+                tell_directory(job.directory.path, secrets_among(start.request.overrides, trial.resolved))
         if start.folder is not None:
             last = job.resume_from
             job.say(f"resumed   {f'from step {int(last.name)}' if last else 'from the start: there is no checkpoint'}")

@@ -1,7 +1,7 @@
 """Rewards on other machines: what a server of a reward offers, and the reward of a run that asks servers.
 
 The server has the options of the reward, which all runs share. A request has what is scored, and the answer has the
-results. A run scores nothing twice, so a request whose server is lost is sent to another one.
+results. A request whose server is lost is sent to another one, but only once: it may be what ends the servers.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from rlcore.errors import EnvironmentFailure, UserError
 from rlcore.event_loop import EventLoop
 from rlcore.transport.hosting import WAIT_S
 from rlcore.transport.inside.messages import BrokenMessage
+from rlcore.transport.remote import NoPlace, Unavailable
 from rlcore.transport.served import ServedObject, Servers
 from rlcore.transport.typed import received, sent
 from rlcore.types import Group, RewardResult, Task, Trajectory
@@ -30,6 +31,8 @@ SCORED = {"trajectory": (Trajectory, Task), "group": (Group,)}
 """What a request has, by the scope of the reward."""
 LONGEST_S = 86_400.0
 """Limit of a call on the server. The run has its own, which is shorter."""
+PLACE_S = 3600.0
+"""Limit of the time without a place, which does not count as time of a call."""
 GRACE_S = 2.0
 """Time in which the last request ends after its deadline."""
 
@@ -122,12 +125,12 @@ class ServedReward:
     Args:
         id: of the reward
         addresses: ``HOST:PORT`` of each server
-        timeout_s: time of a call in seconds, in which a request may be sent to several servers
+        timeout_s: time of a call in seconds, in which a request may be sent to a second server
     """
 
     def __init__(self, id: str, addresses: Sequence[str], *, timeout_s: float) -> None:
         self._servers, self._timeout_s = Servers(addresses, id, "reward"), timeout_s
-        self.reward_timeout_s = timeout_s + GRACE_S
+        self.reward_timeout_s = timeout_s + PLACE_S + GRACE_S
         self.refusal: UserError | None = None
         self._open: set[ServedObject] = set()
         self._closed = threading.Event()
@@ -157,12 +160,13 @@ class ServedReward:
 
         Raises:
             UserError: no server can answer a further call.
-            EnvironmentFailure: what is scored cannot be sent.
+            EnvironmentFailure: what is scored cannot be sent, or two servers were lost that had received it.
             TimeoutError: no server has answered in time.
         """
-        closed, until = self._closed, time.monotonic() + self._timeout_s
+        closed, until, losses = self._closed, time.monotonic() + self._timeout_s, 0
+        latest = until + PLACE_S
         while True:
-            served = None
+            served, began = None, time.monotonic()
             try:
                 served = self._servers()
                 self._open.add(served)
@@ -170,7 +174,13 @@ class ServedReward:
             except EnvironmentFailure as failure:
                 if served is not None and served.usable:
                     raise
-                if time.monotonic() >= until or closed.wait(WAIT_S):
+                if isinstance(failure, NoPlace):
+                    until = min(latest, until + time.monotonic() - began + WAIT_S)
+                losses += not isinstance(failure, Unavailable)
+                late = time.monotonic() >= until
+                if losses > 1 and not late:
+                    raise EnvironmentFailure(f"two servers were lost that had received it: {failure}") from None
+                if late or closed.wait(WAIT_S):
                     raise TimeoutError(f"no server has answered within {self._timeout_s:g} s: {failure}") from None
             finally:
                 if served is not None:

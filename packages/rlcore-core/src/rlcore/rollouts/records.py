@@ -23,7 +23,7 @@ from rlcore.images.encoding import LARGEST_FILE as LARGEST_BLOB
 from rlcore.json_files import LONGEST_LINE, json_lines, open_regular, parse_json
 from rlcore.plugin_calls import value_text
 from rlcore.redaction import without_known
-from rlcore.types import Group, Task, Trajectory, from_json, media_hash, to_json
+from rlcore.types import Group, Logprobs, Task, Trajectory, from_json, media_hash, to_json
 from rlcore.types.codec import DecodeBytes, from_base64
 
 _NAME = re.compile(r"[0-9a-f]{64}")
@@ -188,7 +188,7 @@ def write_groups(path: Path, groups: Iterable[Group]) -> None:
 
 def line_of(group: Group, blobs: BlobStore) -> bytes:
     """The stored form of a group, whose images are put into the store."""
-    data = to_json(group, encode_bytes=blobs.put, packed=True)
+    data = to_json(group, encode_bytes=blobs.put, packed=(Logprobs,))
     text = json.dumps(data, ensure_ascii=False, default=value_text)
     return without_known(text).encode("utf-8", "surrogatepass") + b"\n"
 

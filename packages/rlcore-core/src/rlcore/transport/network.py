@@ -28,6 +28,8 @@ HELLO = b"rlcore-serve-1\n\n"
 """What a server sends first, before its challenge."""
 CHALLENGE = 32
 """Bytes of a challenge, and of a response."""
+REFUSAL = bytes(CHALLENGE)
+"""What a server sends in place of its response to a client with another token."""
 HANDSHAKE_S = 10.0
 """Time for connection and handshake, in seconds."""
 RDHUP = getattr(select, "POLLRDHUP", select.POLLHUP)
@@ -163,7 +165,6 @@ def connect(address: str, token: str) -> Connection:
     except (OSError, ValueError) as error:  # also a name that is no host
         reason = getattr(error, "strerror", None) or error
         raise Unavailable(f"{named} cannot be reached: {reason}") from None
-    told = False
     try:
         hello = connection.read(len(HELLO) + CHALLENGE, deadline)
         if not hello.startswith(HELLO):
@@ -172,15 +173,13 @@ def connect(address: str, token: str) -> Connection:
             raise UserError("expected a server of rlcore", found=repr(hello[:16]), where=address, fix=fix)
         theirs, ours = hello[len(HELLO) :], secrets.token_bytes(CHALLENGE)
         connection.write(ours + _response(token, b"client", theirs, ours), deadline)
-        told = True
         proof = connection.read(CHALLENGE, deadline)
     except Ended as ended:
         connection.close()
         if ended.late:
             raise EnvironmentFailure(f"{named} did not answer within {HANDSHAKE_S:g} s") from None
-        if not told:  # as a tunnel does whose other end nobody listens at
-            raise Unavailable(f"{named} cannot be reached: it {ended}") from None
-        raise _other_token(address) from None
+        # As a tunnel does whose other end nobody listens at, or a server that is stopped meanwhile.
+        raise Unavailable(f"{named} cannot be reached: it {ended}") from None
     if not hmac.compare_digest(proof, _response(token, b"server", theirs, ours)):
         connection.close()
         raise _other_token(address)
@@ -214,6 +213,8 @@ def accepted(connection: Connection, token: str) -> bool:
     answer = connection.read(2 * CHALLENGE, deadline)
     theirs, proof = answer[:CHALLENGE], answer[CHALLENGE:]
     if not hmac.compare_digest(proof, _response(token, b"client", ours, theirs)):
+        with suppress(Ended):
+            connection.write(REFUSAL, deadline)
         return False
     connection.write(_response(token, b"server", ours, theirs), deadline)
     return True

@@ -234,14 +234,15 @@ class RemoteObject:
         """The answer to a request, with a ``value`` or the ``error`` that was raised there.
 
         Raises:
-            EnvironmentFailure: the other side failed.
+            Unavailable: the other side had ended before the request was sent.
+            EnvironmentFailure: it failed.
         """
         with self._lock:
             what = _what(action, given)
             if os.getpid() != self._owner:
                 raise EnvironmentFailure(f"{what} cannot be called: {self._named} belongs to the parent of this fork")
             if self._channel.ended:
-                raise EnvironmentFailure(f"{what} cannot be called: {self._named} has ended")
+                raise Unavailable(f"{what} cannot be called: {self._named} has ended")
             deadline = time.monotonic() + timeout_s
             self._count += 1
             try:

@@ -1,7 +1,7 @@
 """A server of environments, a reward or a sandbox: each connection gets a place, which answers its requests.
 
-A client with the token can ask for what the server offers, and for nothing else. What it sends is untrusted otherwise:
-whatever breaks the protocol ends its connection.
+A client with the token can ask for what the server offers, with any options, which may name code of an environment.
+What it sends is untrusted otherwise: whatever breaks the protocol ends its connection.
 """
 
 from __future__ import annotations
@@ -172,8 +172,8 @@ class Server:
         except RlcoreError as error:
             _send(connection, {"id": 0, "error": {**described(error), "ended": True}})
             return
-        clean, busy, done = False, threading.Event(), threading.Event()
-        threading.Thread(target=_watch, args=(connection, place, busy, done), daemon=True).start()
+        clean, busy, done, lock = False, threading.Event(), threading.Event(), threading.Lock()
+        threading.Thread(target=_watch, args=(connection, place, busy, done, lock), daemon=True).start()
         try:
             kind, id = self._offer.offered
             about = {kind: id, "named": self._named, "most": self._most, "clock": f"{time.time():.3f}"}
@@ -191,7 +191,8 @@ class Server:
                 if answer.get("error", {}).get("ended"):
                     return
         finally:
-            done.set()
+            with lock:
+                done.set()
             if clean and not self._stopped.is_set():
                 place.leave()
             else:
@@ -227,11 +228,14 @@ def _whole_message(connection: Connection) -> Callable[[memoryview], int]:
     return read_into
 
 
-def _watch(connection: Connection, place: Place, busy: threading.Event, done: threading.Event) -> None:
+def _watch(
+    connection: Connection, place: Place, busy: threading.Event, done: threading.Event, lock: threading.Lock
+) -> None:
     """Kill the place of a request if the client closes the connection meanwhile, so that it is free again."""
     while not done.wait(LOOK_S):
-        if busy.is_set() and connection.closed_by_other():
-            place.kill()
+        with lock:  # once it is done, another connection may have the place
+            if busy.is_set() and not done.is_set() and connection.closed_by_other():
+                place.kill()
 
 
 def _send(connection: Connection, answer: Mapping[str, Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from rlcore.types import from_json, to_json
+from rlcore.types.arrays import FrozenArray
 
 Value = TypeVar("Value")
 
@@ -17,7 +18,7 @@ def sent(value: Any) -> dict[str, Any]:
         images.append(data)
         return str(len(images) - 1)
 
-    return {"value": to_json(value, encode_bytes=kept, packed=True), "images": images}
+    return {"value": to_json(value, encode_bytes=kept, packed=(FrozenArray,)), "images": images}
 
 
 def received(kind: type[Value], found: Any) -> Value:

@@ -27,6 +27,8 @@ class FrozenArray(Sequence[Number], Generic[Number]):
 
     TYPECODE: ClassVar[str]
     """The type code of the modules ``array`` and ``struct``."""
+    PACKED: ClassVar[str]
+    """The type code of the numbers in `packed`."""
     memory: memoryview[Any]
     """The numbers, read-only and contiguous."""
 
@@ -71,6 +73,25 @@ class FrozenArray(Sequence[Number], Generic[Number]):
         """Return a list of Python numbers."""
         found: list[Number] = cast(Any, self.memory.tolist())
         return found
+
+    def packed(self) -> str:
+        """The numbers in little-endian order, in base64. Log-probabilities are rounded to float32."""
+        return base64.b64encode(_little_endian(array(self.PACKED, self.memory))).decode("ascii")
+
+    @classmethod
+    def unpacked(cls, text: str) -> Self:
+        """The inverse of `packed`.
+
+        Raises:
+            ValueError: the text is not base64 of whole numbers.
+        """
+        numbers: array[Any] = array(cls.PACKED)
+        try:
+            numbers.frombytes(base64.b64decode(text, validate=True))
+        except binascii.Error as error:
+            raise ValueError(f"not base64: {error}") from None
+        here: array[Any] = array(cls.PACKED, _little_endian(numbers))
+        return cls(here)
 
     def __len__(self) -> int:
         return len(self.memory)
@@ -120,14 +141,14 @@ class TokenIds(FrozenArray[int]):
     """Token ids, 4 bytes each."""
 
     __slots__ = ()
-    TYPECODE = "i"
+    TYPECODE = PACKED = "i"
 
 
 class LossMask(FrozenArray[bool]):
     """A mask of the tokens that the policy sampled, one byte each."""
 
     __slots__ = ()
-    TYPECODE = "?"
+    TYPECODE, PACKED = "?", "B"
 
     def __init__(self, values: Iterable[bool] = ()) -> None:
         if isinstance(values, LossMask):
@@ -140,28 +161,10 @@ class Logprobs(FrozenArray[float]):
     """Log-probabilities in nats, 8 bytes each, so that the engine's values are preserved exactly."""
 
     __slots__ = ()
-    TYPECODE = "d"
-
-    def packed(self) -> str:
-        """The numbers rounded to float32, little-endian, in base64. Engines compute in float32 or less."""
-        return base64.b64encode(_little_endian(array("f", self.memory))).decode("ascii")
-
-    @classmethod
-    def unpacked(cls, text: str) -> Self:
-        """The inverse of `packed`.
-
-        Raises:
-            ValueError: the text is not base64 of whole numbers.
-        """
-        numbers = array("f")
-        try:
-            numbers.frombytes(base64.b64decode(text, validate=True))
-        except binascii.Error as error:
-            raise ValueError(f"not base64: {error}") from None
-        return cls(array("f", _little_endian(numbers)))
+    TYPECODE, PACKED = "d", "f"  # engines compute in float32 or less
 
 
-def _little_endian(numbers: array[float]) -> bytes:
+def _little_endian(numbers: array[Any]) -> bytes:
     """The bytes of numbers in little-endian order. The same function turns such bytes into this machine's order."""
     if sys.byteorder == "big":
         numbers.byteswap()

@@ -2,7 +2,7 @@
 
 A dataclass becomes an object with all its fields, except those with ``stored=False`` in their metadata, and empty ones
 with ``sparse=True``. A named tuple becomes a list, an array of tokens a list of numbers, and an enum its value.
-Log-probabilities may be `packed`; both forms are read. The caller chooses how bytes become text: base64, or a name in a
+Arrays may be packed; both forms are read. The caller chooses how bytes become text: base64, or a name in a
 `rlcore.rollouts.records.BlobStore`. The numbers of a `NumberArray` are always base64.
 """
 
@@ -19,12 +19,13 @@ from functools import cache
 from numbers import Real
 from typing import Any, Literal, TypeVar
 
-from rlcore.types.arrays import FrozenArray, Logprobs, LossMask, NumberArray
+from rlcore.types.arrays import FrozenArray, LossMask, NumberArray
 from rlcore.types.frozen import FrozenDict, freeze, thaw
 
 Value = TypeVar("Value")
 EncodeBytes = Callable[[bytes], str]
 DecodeBytes = Callable[[str], bytes]
+Packed = tuple[type[FrozenArray[Any]], ...]
 
 
 def to_base64(data: bytes) -> str:
@@ -40,7 +41,7 @@ def from_base64(text: str) -> bytes:
         raise ValueError(f"not base64: {error}") from None
 
 
-def to_json(value: Any, *, encode_bytes: EncodeBytes = to_base64, packed: bool = False) -> Any:
+def to_json(value: Any, *, encode_bytes: EncodeBytes = to_base64, packed: Packed = ()) -> Any:
     """Convert a value to plain data.
 
     Values of type `Any`, such as the fields of a task, are kept unchanged, with mappings as ``dict`` and sequences as
@@ -49,7 +50,7 @@ def to_json(value: Any, *, encode_bytes: EncodeBytes = to_base64, packed: bool =
     Args:
         value: a dataclass, or a value of a field
         encode_bytes: converts bytes to text
-        packed: whether log-probabilities become `rlcore.types.Logprobs.packed` instead of a list
+        packed: types of the arrays that become their ``packed`` text instead of a list
     """
     if is_dataclass(value):
         cls: Any = type(value)
@@ -87,11 +88,13 @@ def _sparse(cls: Any) -> frozenset[str]:
     return frozenset(field.name for field in fields(cls) if field.metadata.get("sparse"))
 
 
-def _encode(value: Any, hint: Any, encode_bytes: EncodeBytes, packed: bool) -> Any:
+def _encode(value: Any, hint: Any, encode_bytes: EncodeBytes, packed: Packed) -> Any:
+    if isinstance(value, packed):
+        return value.packed()
     if isinstance(value, LossMask):
         return list(value.tobytes())
     if isinstance(value, FrozenArray):
-        return value.packed() if packed and isinstance(value, Logprobs) else value.tolist()
+        return value.tolist()
     if hint is Any:
         return thaw(value)
     if isinstance(value, Enum):
@@ -166,7 +169,7 @@ def _decode_plain(data: Any, hint: Any, decode_bytes: DecodeBytes) -> Any:
     if hint is types.NoneType:
         _expect(data is None, data, "null")
         return None
-    if issubclass(hint, Logprobs) and isinstance(data, str):
+    if issubclass(hint, FrozenArray) and isinstance(data, str):
         try:
             return hint.unpacked(data)
         except ValueError as error:
