@@ -241,7 +241,7 @@ def test_timeout_aborts_the_request_in_vllm(tied: Direct, monkeypatch: pytest.Mo
         unfinished.append(llm.get_num_unfinished_requests())
 
     async def late() -> None:
-        async with asyncio.timeout(0.02):
+        async with asyncio.timeout(0.1):
             await tied.engine.generate(PROMPT, Sampling(max_new_tokens=120), session="late")
 
     monkeypatch.setattr(AsyncLLM, "abort", recorded)

@@ -10,9 +10,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -24,7 +26,10 @@ from rlcore.session.plan import RunPlan
 from rlcore.types import Boundary, Message, RolloutRequest, Task
 from rlcore_models.streaming import named, named_tensors
 from rlcore_rollout.sampler.ray import files, weights
-from rlcore_rollout.sampler.ray.worker import SamplerWorker
+from rlcore_rollout.sampler.ray.calls import WorkerLost
+from rlcore_rollout.sampler.ray.config import RaySamplerConfig
+from rlcore_rollout.sampler.ray.pool import Worker, WorkerPool
+from rlcore_rollout.sampler.ray.worker import CollectedLines, SamplerWorker
 from torch import Tensor
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -205,7 +210,53 @@ def test_worker_samples_with_the_weights_that_it_received(
             failed = await worker.sample(task, request.key, 1)
             assert {one.failure.boundary for one in failed.trajectories if one.failure} == {Boundary.ENGINE}
             assert await worker.load(weights.pack(Module({}, version=4), stored, wanted=[False])) == [False]
+
+            async def refusing(_: Any) -> None:
+                raise EngineError("not while it samples")
+
+            monkeypatch.setattr(worker._sampler._engine, "load_weights", refusing)
+            for failure, raised in ((None, EngineError), ("it ended", WorkerLost)):
+                monkeypatch.setattr(worker._sampler._engine, "failure", failure, raising=False)
+                with pytest.raises(EngineError, match=failure or "not while it samples") as refused:
+                    await worker.load(packed)
+                assert type(refused.value) is raised
         finally:
             await worker.close()
 
     asyncio.run(sampled())
+
+
+class Actor:
+    """Answers calls as an actor of Ray does that raises an error."""
+
+    def __init__(self, error: Exception) -> None:
+        self.load, self._error = self, error
+
+    def remote(self, *_: Any) -> Any:
+        return self
+
+    def future(self) -> Future[Any]:
+        from ray.exceptions import RayTaskError
+
+        done: Future[Any] = Future()
+        done.set_exception(RayTaskError("load", "", self._error))
+        return done
+
+
+@pytest.mark.parametrize(("error", "lost"), [(EngineError("not while it samples"), 0), (WorkerLost("it ended"), 1)])
+def test_worker_whose_engine_refuses_weights_is_not_replaced(
+    error: Exception, lost: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    losses = list[str]()
+    monkeypatch.setattr(WorkerPool, "_lose", lambda pool, worker, reason: losses.append(reason))
+
+    async def loaded() -> None:
+        packed, unused = weights.pack(FolderWeights(folder=Path("model")), stored, wanted=[]), cast(Any, None)
+        options, report = RaySamplerConfig(), CollectedLines()
+        pool = WorkerPool(unused, options, unused, concurrency=1, folder=None, packed=packed, report=report)
+        pool._workers.append(Worker(0, Actor(error), "here", asyncio.get_running_loop().create_future()))
+        await pool.load(packed)
+
+    with pytest.raises(EngineError, match="not while") if not lost else nullcontext():
+        asyncio.run(loaded())
+    assert len(losses) == lost

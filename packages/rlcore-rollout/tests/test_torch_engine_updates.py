@@ -20,14 +20,14 @@ from live_weights import LiveWeights  # noqa: E402
 from rlcore.testing import check_engine  # noqa: E402
 from rlcore.types import Completion, Sampling, VersionSpan  # noqa: E402
 from rlcore.types.checking import flaw_in_completion  # noqa: E402
-from rlcore_rollout.engines.context import EngineContext  # noqa: E402
+from rlcore_rollout.engines.context import CHECK_SESSION, EngineContext  # noqa: E402
 from rlcore_rollout.engines.torch.config import TorchEngineConfig  # noqa: E402
 from rlcore_rollout.engines.torch.engine import TorchEngine  # noqa: E402
 from rlcore_rollout.engines.torch.generic import PlainScheduler  # noqa: E402
 from rlcore_rollout.engines.torch.scheduler import Scheduler  # noqa: E402
 from rlcore_rollout.engines.torch.sequences import Sequence  # noqa: E402
 from rlcore_rollout.engines.torch.weights import read_weights  # noqa: E402
-from torch_models import VOCABULARY, as_prompt, build, generate_all, prompts  # noqa: E402
+from torch_models import VOCABULARY, as_prompt, build, generate_all, needs_equal_rows, prompts  # noqa: E402
 from transformers import DynamicCache  # noqa: E402
 
 GREEDY = Sampling(max_new_tokens=12, temperature=0.0)
@@ -190,6 +190,29 @@ def test_random_changes_during_many_sessions(plainly: bool, monkeypatch: pytest.
     assert sum(bool(completion.versions) for _, completion in found) >= (1 if plainly else 20)
     for prompt, completion in found:
         assert_equals_slow_loop(models, prompt, completion)
+
+
+@needs_equal_rows
+@PLAINLY
+def test_check_of_the_weights_precedes_the_calls_that_wait(plainly: bool) -> None:
+    asked, checked = prompts(5 if plainly else 20, seed=6), prompts(1, seed=7)[0]
+
+    def sampled(*, check: bool) -> dict[str, Completion]:
+        calls = Calls(build(), plainly)
+        for number, prompt in enumerate(asked):
+            calls.submit(f"{number}", prompt)
+        calls.step(2)
+        if check:
+            calls.submit(CHECK_SESSION, checked)
+            while CHECK_SESSION not in calls.answers:
+                calls.step(1)
+            assert len(calls.answers) <= (2 if plainly else 16), "others than those of before and beside it have ended"
+        calls.step()
+        return calls.answers
+
+    answers = sampled(check=True)
+    del answers[CHECK_SESSION]
+    assert answers == sampled(check=False)
 
 
 def test_old_weights_are_freed_while_a_completion_continues() -> None:

@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rlcore.images import ImageProcessor
 
+CHECK_SESSION = "sampler"
+"""The session of the completions that check a transfer of weights. The run waits for them, so they precede all calls
+that wait in an engine."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineContext:

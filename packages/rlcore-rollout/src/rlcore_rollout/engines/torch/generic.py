@@ -84,7 +84,10 @@ class PlainModel:
 
 
 class PlainScheduler:
-    """Generates waiting calls in order of arrival. After any method raises, `reset` must be called."""
+    """Generates waiting calls: checks of the weights first, others in order of arrival.
+
+    After any method raises, `reset` must be called.
+    """
 
     def __init__(self, module: nn.Module):
         self.version = 0
@@ -130,7 +133,7 @@ class PlainScheduler:
         if any(other is not None and other.session == sequence.session and not other.cancelled for other in others):
             sequence.finish(EngineError(f"session {sequence.session!r} is already generating"))
         else:
-            self.waiting.append(sequence)
+            sequence.queue(self.waiting)
 
     def release(self, session: str) -> None:
         """Forget a session. None of its calls may be active."""

@@ -1,9 +1,9 @@
 """Schedules sequences: rows, sessions and shared prompts. Runs in one thread, independent of any event loop.
 
-A call becomes a `Sequence`, which waits in order of arrival for a row of the cache. The prompt of a session's first
-call is computed once and shared by all siblings that continue it. Everything after the prompt belongs to the session
-and is stored in its row. Every step draws one token for each active row. A session's data stays in its row until the
-row is needed, and is parked outside the cache afterwards.
+A call becomes a `Sequence`, which waits for a row of the cache in order of arrival; a check of the weights comes first.
+The prompt of a session's first call is computed once and shared by all siblings that continue it. Everything after the
+prompt belongs to the session and is stored in its row. Every step draws one token for each active row. A session's
+data stays in its row until the row is needed, and is parked outside the cache afterwards.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Scheduler:
 
     def submit(self, sequence: Sequence) -> None:
         """Queue a call."""
-        self.waiting.append(sequence)
+        sequence.queue(self.waiting)
 
     def release(self, session: str) -> None:
         """Forget a session. None of its calls may be active."""

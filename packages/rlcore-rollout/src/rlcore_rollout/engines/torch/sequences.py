@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,7 @@ from rlcore.errors import EngineError
 from rlcore.types import Completion, FinishReason, Logprobs, MediaSpan, Prompt, Sampling, TokenIds, VersionSpan
 from tokenizers import Tokenizer
 
+from rlcore_rollout.engines.context import CHECK_SESSION
 from rlcore_rollout.engines.torch.cache import Stretch
 from rlcore_rollout.engines.torch.prompts import SharedPrompt
 from rlcore_rollout.engines.torch.sampling import uniforms
@@ -127,6 +129,10 @@ class Sequence:
                 versions=versions if self.spans else (),
             )
         )
+
+    def queue(self, waiting: deque[Sequence]) -> None:
+        """Join the calls that wait."""
+        (waiting.appendleft if self.session == CHECK_SESSION else waiting.append)(self)
 
     @property
     def place(self) -> int:

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """The values that vLLM accepts as the maximum rank."""
+VERSIONS, VERSIONS_IN_FLIGHT = 2, 4
+"""Versions of an adapter with which vLLM computes at a time: the current one, and those of completions in flight, of
+which there are more if the weights change while groups are sampled. With further ones, new requests wait."""
 ENCODER = ".visual."
 """Part of the names of an image encoder's layers. vLLM applies adapters to them only if asked."""
 
@@ -32,8 +35,14 @@ ENCODER = ".visual."
 class Adapter:
     """The adapter of a source, in the form that vLLM accepts."""
 
-    def __init__(self, settings: Mapping[str, Any], folder: Path | None, names: Iterable[str]) -> None:
-        """Read peft's settings, the folder that holds the adapter unless it is live, and the names of its tensors.
+    def __init__(self, settings: Mapping[str, Any], folder: Path | None, names: Iterable[str], *, most: int) -> None:
+        """Check an adapter.
+
+        Args:
+            settings: peft's settings
+            folder: holds the adapter; None if it is live
+            names: the names of its tensors
+            most: number of its versions with which vLLM computes at a time
 
         Raises:
             UserError: vLLM cannot serve the adapter.
@@ -59,7 +68,7 @@ class Adapter:
             raise UserError(f"vLLM serves adapters up to rank {RANKS[-1]}", found=f"rank {rank}", where=where)
         self.arguments: dict[str, Any] = {
             "enable_lora": True,
-            "max_loras": 2,  # that of completions in flight, and the current one
+            "max_loras": most,
             "max_lora_rank": next(size for size in RANKS if size >= rank),
         }
         if any(ENCODER in name for name in names):
@@ -67,13 +76,14 @@ class Adapter:
         """Arguments with which vLLM must start."""
 
     @classmethod
-    def of(cls, source: WeightSource) -> Adapter | None:
+    def of(cls, source: WeightSource, *, sampled_during_updates: bool = False) -> Adapter | None:
         """Return the adapter of streamed weights or of a folder; None where all weights belong to the policy."""
+        most = VERSIONS_IN_FLIGHT if sampled_during_updates else VERSIONS
         if source.adapter is not None and (weights := source.weights(adapter_only=True)) is not None:
-            return cls(source.adapter, None, (one.name for one in weights))
+            return cls(source.adapter, None, (one.name for one in weights), most=most)
         if source.weights() is None and source.folder is not None and is_adapter(source.folder):
             header, _ = safetensors_header(source.folder / WEIGHTS)
-            return cls(read_settings(source.folder), source.folder, header)
+            return cls(read_settings(source.folder), source.folder, header, most=most)
         return None
 
     def request(self, weights: Iterable[NamedTensor] | None) -> LoRARequest:

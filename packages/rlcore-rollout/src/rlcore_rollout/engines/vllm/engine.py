@@ -22,10 +22,12 @@ from rlcore.runs.machine import note_processes
 from rlcore.types import Completion, Logprobs, Prompt, Sampling, TokenIds, VersionSpan, derive_seed
 from rlcore_models.streaming import named
 
+from rlcore_rollout.engines.context import CHECK_SESSION
 from rlcore_rollout.engines.vllm.adapter import Adapter
 from rlcore_rollout.engines.vllm.images import ImageInput, check_expanded
 from rlcore_rollout.engines.vllm.launch import prepare
 from rlcore_rollout.engines.vllm.shared_memory import Segment
+from rlcore_rollout.threads import run_to_end
 
 if TYPE_CHECKING:
     from rlcore.contracts import WeightSource
@@ -44,6 +46,7 @@ LOOK_S = 1.0
 """Time between two looks at vLLM's process while it does not answer."""
 UNNAMED = "default"
 """vLLM's name of the weights that it has loaded itself."""
+RESTARTED = "vLLM has been restarted, and does not have the weights yet"
 
 
 class VllmEngine:
@@ -54,7 +57,8 @@ class VllmEngine:
     process. Two runs with the same seed therefore agree in statistics, not in tokens.
 
     A cancelled generation, also one cancelled by a deadline, is aborted in vLLM. When vLLM dies or does not answer, the
-    calls in flight fail, ``failure`` holds the reason, and the next `load_weights` restarts vLLM.
+    calls in flight fail, ``failure`` holds the reason, and the next `load_weights` restarts vLLM. Until it has the
+    weights, further calls fail.
 
     New weights take effect between two tokens. Completions in flight continue with them: vLLM computes their keys and
     values anew. With an adapter, they end with the adapter with which they began.
@@ -71,7 +75,7 @@ class VllmEngine:
                 found=f"model.quantization={context.quantization}",
                 fix="rollout.engine=torch, or model.quantization=none",
             )
-        self._adapter = Adapter.of(source)
+        self._adapter = Adapter.of(source, sampled_during_updates=context.sampled_during_updates)
         self._serving: LoRARequest | None = None
         self._retired: list[LoRARequest] = []
         """Adapters that completions in flight may still use."""
@@ -104,8 +108,9 @@ class VllmEngine:
         self._closed = False
         self._segment: Segment | None = None
         self._asleep = False
-        self._version = self._own_version = source.version
-        """Of the current weights, and of those that vLLM has loaded itself."""
+        self._version = source.version
+        self._own_version = source.version if source.weights() is None else 0
+        """Of the weights that vLLM has loaded itself. A policy in memory had those of its folder at first."""
         try:
             self._llm: AsyncLLM = self._launch.start()
         except BaseException:
@@ -151,7 +156,8 @@ class VllmEngine:
         try:
             final: Any = None
             name = f"{session}-{next(self._requests)}"
-            async for output in llm.generate(request, params, name, lora_request=serving):
+            first = -1 if session == CHECK_SESSION else 0
+            async for output in llm.generate(request, params, name, lora_request=serving, priority=first):
                 final = output
         except EngineDeadError as error:
             raise self._ended(llm) from error
@@ -211,8 +217,12 @@ class VllmEngine:
         if self.failure is not None:
             await self._restart()
         if self._adapter is None and source.weights() is None and source.folder == self._folder:
-            self._version = self._own_version = source.version
-            return  # an evaluation: vLLM has loaded this folder itself
+            self._version = self._own_version = source.version  # an evaluation: vLLM has loaded this folder itself
+        else:
+            await self._transfer(source)
+        self.failure = None
+
+    async def _transfer(self, source: WeightSource) -> None:
         try:
             async with asyncio.timeout(self._config.timeout_s):
                 await self._answer(self._update(source))
@@ -264,7 +274,7 @@ class VllmEngine:
             finally:
                 segment.unlink()
             self._segment = segment
-        await asyncio.to_thread(self._segment.write, weights())
+        await run_to_end(self._segment.write, weights())  # other processes may gather the weights meanwhile
         # Without the option to clear its caches, which would also drop normalised images. Requests wait meanwhile.
         await self._llm.pause_generation(mode="keep", clear_cache=False)
         await self._llm.start_weight_update()
@@ -296,12 +306,13 @@ class VllmEngine:
         except EngineDeadError as error:
             raise self._ended(llm) from error
         finally:
-            task.cancel()
+            if task.cancel():
+                await asyncio.wait({task})
 
     def _ended(self, llm: AsyncLLM) -> EngineError:
         if llm is not self._llm:
             return EngineError("vLLM's process ended, and was restarted")
-        if self.failure is None:
+        if self.failure in {None, RESTARTED}:
             self.failure = f"vLLM's process ended\n{self._launch.last_words()}"
         return EngineError(self.failure)
 
@@ -338,8 +349,12 @@ class VllmEngine:
 
     async def _restart(self) -> None:
         self._end()
-        self._llm = self._launch.start()
-        self.failure, self._segment, self._asleep, self._serving = None, None, False, None
+
+        def start() -> None:
+            self._llm = self._launch.start()  # here, so that `close` ends it also after a cancellation
+
+        await run_to_end(start)
+        self.failure, self._segment, self._asleep, self._serving = RESTARTED, None, False, None
         self._retired.clear()
 
     def _end(self) -> None:

@@ -212,6 +212,7 @@ def _settings(
         "gpu_memory_utilization": config.gpu_memory_utilization,
         "tensor_parallel_size": config.tensor_parallel_size,
         "max_num_seqs": config.max_num_seqs,
+        "scheduling_policy": "priority",  # for the checks of the weights; otherwise in order of arrival
         "enable_prefix_caching": config.enable_prefix_caching,
         "enable_sleep_mode": config.sleep,
         "weight_transfer_config": {"backend": BACKEND},

@@ -14,7 +14,7 @@ Answer = asyncio.Future["Future[Any]"]
 
 
 class WorkerLost(EngineError):
-    """A worker that ended, or does not answer."""
+    """A worker that ended, does not answer, or has an engine that failed."""
 
 
 def answer_to(reference: Any) -> Answer:
@@ -39,7 +39,7 @@ async def result(answer: Answer, *, gone: asyncio.Future[str] | None = None, tim
         timeout_s: time for the answer
 
     Raises:
-        WorkerLost: the worker or its machine is gone, or does not answer in time.
+        WorkerLost: the worker, its machine or its engine is gone, or does not answer in time.
         EngineError: the call failed.
         UserError: the call raised it.
     """

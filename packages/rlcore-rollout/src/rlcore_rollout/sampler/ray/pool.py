@@ -153,7 +153,7 @@ class WorkerPool:
         """Load weights in all workers, which may sample meanwhile.
 
         Raises:
-            EngineError: no worker has them, and none can be started.
+            EngineError: an engine refuses them, or no worker has them and none can be started.
         """
         self._packed = packed
         for read in await self._asked(lambda actor: actor.load.remote(packed)):
@@ -161,7 +161,11 @@ class WorkerPool:
         await self._require_workers()
 
     async def ask(self, call: Callable[[Any], Any]) -> list[Any]:
-        """Return the answers of all workers to a call of their actors, without those that are lost: at least one."""
+        """Return the answers of all workers to a call of their actors, without those that are lost: at least one.
+
+        Raises:
+            EngineError: the call failed, or no worker can be started.
+        """
         answers = list[Any]()
         while not answers:
             await self._require_workers()
@@ -304,12 +308,12 @@ class WorkerPool:
         return EngineError(f"no worker of {self._cluster.named} can be started: {self._reason}")
 
     async def _asked(self, call: Callable[[Any], Any]) -> list[Any]:
-        """Return the answers of workers, without those that are lost."""
+        """Return the answers of workers, without those that are lost. Raises the error of a call that failed."""
 
         async def asked(worker: Worker) -> list[Any]:
             try:
                 return [await result(answer_to(call(worker.actor)), gone=worker.gone)]
-            except EngineError as error:
+            except WorkerLost as error:
                 self._lose(worker, str(error))
                 return []
 

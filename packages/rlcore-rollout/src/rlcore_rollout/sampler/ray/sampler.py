@@ -12,7 +12,7 @@ from rlcore.errors import EngineError, UserError
 from rlcore.event_loop import EventLoop
 from rlcore.types import Completion, Group, Prompt, RolloutKey, RolloutRequest, Sampling, Task
 
-from rlcore_rollout.sampler.outcome import report_outcome, require_engine, rollout_meter
+from rlcore_rollout.sampler.outcome import report_outcome, rollout_meter
 from rlcore_rollout.sampler.ray.cluster import Cluster
 from rlcore_rollout.sampler.ray.pool import WorkerPool
 from rlcore_rollout.sampler.ray.weights import pack
@@ -78,13 +78,7 @@ class RaySampler:
 
     def submit(self, task: Task, key: RolloutKey, *, place: int) -> Future[Group]:
         """The future group of a task; see `rlcore.contracts.TokenSampler.submit`."""
-
-        async def sampled(pool: WorkerPool) -> Group:
-            group = await pool.sample(task, key, place)
-            require_engine(group.trajectories)
-            return group
-
-        return self._loop.submit(sampled(self._pool))
+        return self._loop.submit(self._pool.sample(task, key, place))
 
     def collect(self, request: RolloutRequest) -> Sequence[Group]:
         """Scored groups in the order of the request's tasks. Raises as `LocalSampler.collect`."""

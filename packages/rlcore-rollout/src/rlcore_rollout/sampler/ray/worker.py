@@ -6,16 +6,19 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlcore.config.schema import RunConfig
+from rlcore.errors import EngineError
 from rlcore.runs.progress import Meter, silent
 from rlcore.runs.surroundings import surroundings
 from rlcore.types import Completion, Group, Prompt, RolloutKey, Sampling, Task
 
 from rlcore_rollout.sampler.local import LocalSampler
+from rlcore_rollout.sampler.ray.calls import WorkerLost
 from rlcore_rollout.sampler.ray.files import Listing, SentFolder, listing, remove_abandoned
 
 if TYPE_CHECKING:
@@ -49,17 +52,8 @@ class CollectedLines(logging.Handler):
         return taken
 
 
-class GroupSampler(LocalSampler):
-    """Returns groups also if the engine failed in all of their trajectories, for the process of the run to decide."""
-
-    async def _submitted(self, task: Task, key: RolloutKey, place: int) -> Group:
-        group = await self._group(task, key, place, ended=lambda _: None)
-        self.require_services(group.trajectories)
-        return group
-
-
 class SamplerWorker:
-    """An actor with a `GroupSampler`. Errors of rlcore are raised as they are.
+    """An actor with a `LocalSampler`. Errors of rlcore are raised as they are.
 
     The methods are coroutines, so that `heartbeat` is answered at any time; what blocks runs in threads.
 
@@ -72,7 +66,7 @@ class SamplerWorker:
             os.chdir(folder)
         self._lines = CollectedLines()
         logging.getLogger().addHandler(self._lines)
-        self._sampler: GroupSampler | None = None
+        self._sampler: LocalSampler | None = None
         self._source: ReceivedWeights | None = None
         self._sent: SentFolder | None = None
         """The model folder, if this machine does not have it."""
@@ -109,7 +103,7 @@ class SamplerWorker:
         components = RunComponents(plan)
         here = self._sent.path if self._sent is not None else folder
         self._source = self._received(packed, here, components.config)
-        self._sampler = GroupSampler(components, self._source, self._lines, samplers=samplers)
+        self._sampler = LocalSampler(components, self._source, self._lines, samplers=samplers)
         return self._load(packed) if packed.streamed else []
 
     def _received(self, packed: PackedWeights, folder: Path | None, config: RunConfig) -> ReceivedWeights:
@@ -123,8 +117,14 @@ class SamplerWorker:
         return ReceivedWeights(packed=packed, folder=folder, device=device, get=ray.get)
 
     async def load(self, packed: PackedWeights) -> list[bool]:
-        """Load weights, also while groups are sampled; returns as `start`."""
-        return await asyncio.to_thread(self._load, packed)
+        """Load weights, also while groups are sampled; returns as `start`.
+
+        Raises:
+            WorkerLost: the engine has failed.
+            EngineError: the engine refuses them.
+        """
+        with self._engine():
+            return await asyncio.to_thread(self._load, packed)
 
     def _load(self, packed: PackedWeights) -> list[bool]:
         assert self._sampler is not None
@@ -134,7 +134,7 @@ class SamplerWorker:
         return sorted(self._source.read)
 
     async def sample(self, task: Task, key: RolloutKey, place: int) -> Group:
-        """Return the scored group of a task; see `GroupSampler`.
+        """Return the scored group of a task; see `LocalSampler.submit`.
 
         Raises:
             EngineError: the engine died.
@@ -144,10 +144,24 @@ class SamplerWorker:
         return await asyncio.wrap_future(self._sampler.submit(task, key, place=place))
 
     async def complete(self, prompt: Prompt, sampling: Sampling) -> Completion:
-        """Return a completion of the engine."""
+        """Return a completion of the engine. Raises as `load`."""
         assert self._sampler is not None
-        (completion,) = await asyncio.to_thread(self._sampler.completions, prompt, sampling)
+        with self._engine():
+            (completion,) = await asyncio.to_thread(self._sampler.completions, prompt, sampling)
         return completion
+
+    @contextmanager
+    def _engine(self) -> Iterator[None]:
+        """Raise `WorkerLost` instead of an error of an engine that cannot go on."""
+        assert self._sampler is not None
+        try:
+            yield
+        except EngineError as error:
+            try:
+                self._sampler.require_services(())
+            except EngineError as failure:
+                raise WorkerLost(str(failure)) from error
+            raise
 
     async def heartbeat(self, after_s: float) -> list[str]:
         """Return lines to print after a while, so that a call is in flight at any time, which fails when this ends."""
