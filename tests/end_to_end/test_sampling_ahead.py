@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -69,15 +67,3 @@ def test_policy_learns_the_same_as_without_sampling_ahead(ahead: int, seed: int,
     print(f"ahead {ahead}, seed {seed}: {first:.3f} to {last:.3f}")
     assert first < 0.3
     assert last > 0.8
-
-
-@pytest.mark.proof
-@pytest.mark.timeout(1200)
-def test_small_age_drops_groups_and_a_large_one_trains_on_old_tokens() -> None:
-    script = Path(__file__).parents[1] / "benchmarks/_max_age.py"
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
-    print(done.stdout)
-    at_once, small, middle, large, _ = map(json.loads, done.stdout.splitlines())
-    assert small["dropped"] > middle["dropped"] >= large["dropped"] == 0
-    assert small["age_max"] <= 1 < middle["age_max"] <= 3 < large["age_max"]
-    assert large["step_s"] < at_once["step_s"]
