@@ -127,7 +127,11 @@ class Controller:
             return None
         collected = time.perf_counter()
         limit = schedule.max_new_tokens
-        metrics = rollout_metrics(rollout.sampled, success=schedule.success, max_new_tokens=limit)
+        # All groups of a step may have been sampled in earlier ones. Their tokens have been counted then.
+        measured = rollout.sampled or rollout.groups
+        metrics = rollout_metrics(measured, success=schedule.success, max_new_tokens=limit)
+        if not rollout.sampled:
+            metrics |= {name: 0.0 for name in metrics if name.endswith("tokens/sampled")}
         metrics |= self._learn(rollout, baselines, step)
         updated = time.perf_counter()
         self._session.advance(step)
