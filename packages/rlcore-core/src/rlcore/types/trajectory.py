@@ -208,6 +208,12 @@ class Group:
         return tuple(trajectory.reward for trajectory in self.trajectories)
 
     @property
+    def oldest_version(self) -> int | None:
+        """The version of the weights that sampled the oldest token; None if no token was sampled."""
+        turns = (turn for trajectory in self.trajectories for turn in trajectory.turns if turn.kind == "policy")
+        return min((turn.policy_version for turn in turns), default=None)
+
+    @property
     def roles(self) -> Mapping[str, Group]:
         """The trajectories of each role, as a group. Most groups have only the role ``""``."""
         found: dict[str, list[Trajectory]] = {}

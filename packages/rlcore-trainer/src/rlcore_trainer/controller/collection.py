@@ -14,7 +14,7 @@ from rlcore.console.wording import counted
 from rlcore.types import Group, RolloutRequest, Task
 
 from rlcore_trainer.controller.collector_state import CollectorState
-from rlcore_trainer.controller.selection import Collected, Selection, SortedGroups, epoch_of
+from rlcore_trainer.controller.selection import Collected, Selection, SortedGroups
 
 Sample = Callable[[RolloutRequest], Sequence[Group] | None]
 """Returns the scored groups of a request, or None if a stop interrupted it and the step must be discarded."""
@@ -57,18 +57,7 @@ class Collector(Selection):
         self._between = CollectorState(drawn=state, batch=step, trained=before.trained + 1)
         sorted_groups = SortedGroups(self._filter, self._success, step, [])
         sorted_groups.add(groups, born=before.trained, all=True)
-        chosen = sorted_groups.pool
-        return Collected(
-            groups=[waiting.group for waiting in chosen],
-            sampled=groups,
-            metrics={
-                **self._metrics(groups, state),
-                **{f"filter/{name}": float(value) for name, value in sorted_groups.excluded_metric().items()},
-            },
-            epoch=epoch_of(state),
-            fates=sorted_groups.fates(chosen, []),
-            origins=[(waiting.step, waiting.place) for waiting in chosen],
-        )
+        return self._collected(sorted_groups, sorted_groups.pool, [], before=before, state=state, metrics={})
 
     def _dynamic(self, step: int, sample: Sample) -> Collected | None:
         before = self._between or self._start(step)
@@ -93,22 +82,16 @@ class Collector(Selection):
         self._between = CollectorState(
             drawn=state, batch=batch, trained=before.trained + bool(chosen), carried=tuple(carried)
         )
-        counts = {"before": len(before.carried), "chosen": len(chosen), "carried": len(carried)}
         batches = batch - before.batch
-        return Collected(
-            groups=[waiting.group for waiting in chosen],
-            sampled=groups.sampled,
-            metrics={
-                **self._metrics(groups.sampled, state),
-                **groups.metrics(**counts, per_step=self._per_step),
-                "filter/batches": float(batches),
-            },
-            epoch=epoch_of(state),
-            fates=groups.fates(chosen, carried),
-            origins=[(waiting.step, waiting.place) for waiting in chosen],
-            warning=self._warning(
-                step, groups, f"{counted(batches, 'rollout')} of {counted(len(groups.sampled), 'task')}"
-            ),
+        rollouts = f"{counted(batches, 'rollout')} of {counted(len(groups.sampled), 'task')}"
+        return self._collected(
+            groups,
+            chosen,
+            carried,
+            before=before,
+            state=state,
+            metrics={"filter/batches": float(batches)},
+            warning=self._warning(step, groups, rollouts),
         )
 
     def _request(self, tasks: Sequence[Task], number: int) -> RolloutRequest:

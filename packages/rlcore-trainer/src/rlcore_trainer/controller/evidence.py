@@ -133,8 +133,8 @@ def described(
 
 def _training(group: Group, step: int, version: int) -> dict[str, int]:
     """The step and the version of the policy in which a group is trained, and how many updates it is behind."""
-    versions = [turn.policy_version for one in group.trajectories for turn in one.turns if turn.kind == "policy"]
-    return {"trained_step": step, "trained_version": version, "staleness": version - min(versions, default=version)}
+    oldest = version if group.oldest_version is None else group.oldest_version
+    return {"trained_step": step, "trained_version": version, "staleness": version - oldest}
 
 
 __all__ = ["TrainedTokens", "described", "token_columns", "trained_tokens"]

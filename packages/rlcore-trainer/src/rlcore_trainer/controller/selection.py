@@ -116,9 +116,9 @@ class SortedGroups:
                 self._fates[waiting.place] = replace(fate, excluded=self._fates[waiting.place].excluded)
         return self._fates
 
-    def metrics(self, *, before: int, chosen: int, carried: int, per_step: int) -> dict[str, float]:
+    def metrics(self, *, before: int, chosen: int, carried: int, per_step: int) -> dict[str, int]:
         """Return the metrics ``filter/…``, given the numbers of groups that were carried to this step, and go on."""
-        numbers = {
+        return {
             "kept": self.kept,
             "dropped": sum(self.reasons[reason] for reason in REASONS),
             **{reason: self.reasons[reason] for reason in REASONS},
@@ -129,7 +129,6 @@ class SortedGroups:
             "short": len(self.pool) < per_step,
             **self.excluded_metric(),
         }
-        return {f"filter/{name}": float(value) for name, value in numbers.items()}
 
     def excluded_metric(self) -> dict[str, int]:
         """Return the number of excluded trajectories, if any are excluded."""
@@ -240,6 +239,34 @@ class Selection:
         chosen, carried = order[: self._per_step], order[self._per_step : self._room]
         return [pool[index] for index in sorted(chosen)], [pool[index] for index in sorted(carried)]
 
+    def _collected(
+        self,
+        groups: SortedGroups,
+        chosen: Sequence[Waiting],
+        carried: Sequence[Waiting],
+        *,
+        before: CollectorState,
+        state: MixtureState,
+        metrics: Mapping[str, float],
+        warning: str | None = None,
+    ) -> Collected:
+        """The groups of a step, with its metrics besides those given."""
+        counts = {"before": len(before.carried), "chosen": len(chosen), "carried": len(carried)}
+        filtered = groups.metrics(**counts, per_step=self._per_step) if self.dynamic else groups.excluded_metric()
+        return Collected(
+            groups=[waiting.group for waiting in chosen],
+            sampled=groups.sampled,
+            metrics={
+                **self._metrics(groups.sampled, state),
+                **{f"filter/{name}": float(value) for name, value in filtered.items()},
+                **metrics,
+            },
+            epoch=_epoch(state),
+            fates=groups.fates(chosen, carried),
+            origins=[(waiting.step, waiting.place) for waiting in chosen],
+            warning=warning,
+        )
+
     def _warning(self, step: int, groups: SortedGroups, rollouts: str) -> str | None:
         """Return a warning if a step has too few groups after ``rollouts``."""
         there = len(groups.pool)
@@ -263,6 +290,6 @@ def _excluded(whole: Group, left: Group) -> tuple[int, ...]:
     return tuple(one.sibling for one, other in pairs if one.reward is not None and other.reward is None)
 
 
-def epoch_of(state: MixtureState) -> int:
+def _epoch(state: MixtureState) -> int:
     """The earliest epoch of the environments."""
     return min(one.cursor.epoch for one in state.values())

@@ -25,7 +25,7 @@ from rlcore.types import Boundary, Group, RolloutKey, Task
 from rlcore_trainer.batching.mixture import Drawn
 from rlcore_trainer.controller.collector_state import CollectorState, Running
 from rlcore_trainer.controller.report import Report
-from rlcore_trainer.controller.selection import Collected, Selection, SortedGroups, epoch_of
+from rlcore_trainer.controller.selection import Collected, Selection, SortedGroups
 
 ATTEMPTS = 3
 """Failures of the engine after which a group is left out."""
@@ -127,7 +127,7 @@ class Stream(Selection):
                     return None
                 elif enough:
                     self._submit_missing(step, groups, sampler)
-                    return self._collected(step, before, groups)
+                    return self._taken(step, before, groups)
                 meter.refresh()
 
     def summary(self) -> str | None:
@@ -150,10 +150,11 @@ class Stream(Selection):
         place = submitted.running.environment, submitted.running.task
         drawn = Drawn(tasks=(group.task,), places=(place,), state=self._drawn)
         self._drawn = self._measured(drawn, (group,))
-        born = self._trained_at.get(_oldest_version(group), submitted.born)
+        oldest = group.oldest_version
+        born = submitted.born if oldest is None else self._trained_at.get(oldest, submitted.born)
         groups.add((group,), born=born, too_old=self._too_old(born, before), all=not self.dynamic)
 
-    def _collected(self, step: int, before: CollectorState, groups: SortedGroups) -> Collected:
+    def _taken(self, step: int, before: CollectorState, groups: SortedGroups) -> Collected:
         groups.pool.sort(key=lambda waiting: waiting.born)  # stable: groups of the same age in the order of their end
         chosen, carried = self._choose(groups.pool)
         self._ledger.update(groups.reasons)
@@ -170,8 +171,6 @@ class Stream(Selection):
         )
         if sentence := not_scored_sentence([one for group in groups.sampled for one in group.trajectories]):
             self._report.say(sentence)
-        counts = {"before": len(before.carried), "chosen": len(chosen), "carried": len(carried)}
-        filtered = groups.metrics(**counts, per_step=self._per_step) if self.dynamic else {}
         ages = [before.trained - waiting.born for waiting in chosen] or [0]
         numbers = {
             "running": len(self._submitted),
@@ -180,17 +179,13 @@ class Stream(Selection):
             "age_mean": sum(ages) / len(ages),
             "age_max": max(ages),
         }
-        return Collected(
-            groups=[waiting.group for waiting in chosen],
-            sampled=groups.sampled,
-            metrics={
-                **self._metrics(groups.sampled, self._drawn),
-                **filtered,
-                **{f"stream/{name}": float(value) for name, value in numbers.items()},
-            },
-            epoch=epoch_of(self._drawn),
-            fates=groups.fates(chosen, carried),
-            origins=[(waiting.step, waiting.place) for waiting in chosen],
+        return self._collected(
+            groups,
+            chosen,
+            carried,
+            before=before,
+            state=self._drawn,
+            metrics={f"stream/{name}": float(value) for name, value in numbers.items()},
             warning=self._warning(step, groups, counted(len(groups.sampled), "new group")),
         )
 
@@ -288,12 +283,6 @@ class Stream(Selection):
 def _engine_failed(group: Group) -> bool:
     """Whether the engine failed in all trajectories of a group."""
     return all(one.failure is not None and one.failure.boundary is Boundary.ENGINE for one in group.trajectories)
-
-
-def _oldest_version(group: Group) -> int:
-    """The version of the weights that sampled the oldest token of a group; -1 if it has none."""
-    versions = (turn.policy_version for one in group.trajectories for turn in one.turns if turn.kind == "policy")
-    return min(versions, default=-1)
 
 
 __all__ = ["Stream", "Streaming"]
