@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import re
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from preloaded import rlcore_command
+from running_servers import serving
 
 TOKEN = "a token of the tests"
 SMALL = ("warmup.steps=2", "evaluation.every=0", "trainer.steps=2")
@@ -24,28 +22,6 @@ SMALL = ("warmup.steps=2", "evaluation.every=0", "trainer.steps=2")
 @pytest.fixture(autouse=True)
 def token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLCORE_SERVER_TOKEN", TOKEN)
-
-
-@contextmanager
-def served(folder: Path, *words: str, kind: str = "environment") -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A server on a free port, and its address."""
-    process = subprocess.Popen(
-        [sys.executable, "-u", "-m", "rlcore", "serve", kind, "--port", "0", *words],
-        cwd=folder,
-        env={**os.environ, "RLCORE_SERVER_TOKEN": TOKEN},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        found = re.search(r" on (\S+), at most", line)
-        assert found is not None, line + process.stdout.read()
-        yield process, found[1]
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def metrics(run: Path) -> list[dict[str, Any]]:
@@ -71,7 +47,8 @@ def test_run_has_the_numbers_of_one_with_the_environment_on_this_machine(
 ) -> None:
     here = rlcore_command(["run", *SMALL, *words, "name=here"], tmp_path)
     assert here.returncode == 0, here.stderr
-    with served(tmp_path, *(word for word in words if "=" not in word)) as (process, address):
+    offered = [word for word in words if "=" not in word]
+    with serving("environment", *offered, token=TOKEN, folder=tmp_path) as (process, address):
         there = rlcore_command(["run", *SMALL, *words, "name=there", f"environment.servers=[{address}]"], tmp_path)
         assert there.returncode == 0, there.stderr
         assert f"runs on the server {address} (Python" in there.stdout
@@ -90,7 +67,7 @@ def test_run_has_the_numbers_of_one_with_the_reward_on_this_machine(tmp_path: Pa
     words = ("-p", "gsm8k-tools", *SMALL, "trainer.tasks_per_step=4", "warmup.steps=10")
     here = rlcore_command(["run", *words, "name=here"], tmp_path)
     assert here.returncode == 0, here.stderr
-    with served(tmp_path, "math-numeric-equal", kind="reward") as (process, address):
+    with serving("reward", "math-numeric-equal", token=TOKEN, folder=tmp_path) as (process, address):
         there = rlcore_command(["run", *words, "name=there", f"reward.0.servers=[{address}]"], tmp_path)
         assert there.returncode == 0, there.stderr
         assert f"is computed by the server {address} (at most 64 at a time)" in there.stdout
@@ -105,8 +82,8 @@ def test_run_has_the_numbers_of_one_with_the_reward_on_this_machine(tmp_path: Pa
 
 @pytest.mark.slow
 def test_run_goes_on_with_the_servers_that_are_left(tmp_path: Path) -> None:
-    offered = ("-p", "gsm8k-tools", "--most", "4")
-    with served(tmp_path, *offered) as (lost, first), served(tmp_path, *offered) as (_, second):
+    start = partial(serving, "environment", "-p", "gsm8k-tools", "--most", "4", token=TOKEN, folder=tmp_path)
+    with start() as (lost, first), start() as (_, second):
         settings = ("trainer.tasks_per_step=4", "trainer.steps=4", "warmup.steps=2", "evaluation.every=0")
         words = ["-p", "gsm8k-tools", *settings, "name=run", f"environment.servers=[{first},{second}]"]
         with subprocess.Popen(

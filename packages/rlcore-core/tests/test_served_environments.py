@@ -26,8 +26,8 @@ from rlcore.transport.network import HELLO, TOKEN, Connection, accepted, connect
 from rlcore.transport.remote import Ended
 from rlcore.transport.served import ServedObject, Servers
 from rlcore.transport.served_environments import ServedEnvironments
-from rlcore.transport.server import Server
 from rlcore.types import Message, Task
+from running_servers import RunningServer
 
 KNOWN = "a token of the tests"
 CODE = """
@@ -53,39 +53,21 @@ CODE = """
 TASK = Task(id="a", messages=(Message(role="user", content="?"),), images=(b"x" * 200_000,))
 
 
-class Running:
+class Running(RunningServer):
     """A server in a thread, which ends with `stop`."""
 
     def __init__(self, folder: Path, *, most: int = 4, port: int = 0) -> None:
         path = folder / "guess.py"
         path.write_text(textwrap.dedent(CODE), encoding="utf-8")
         self.spec = EnvironmentSpec(id="guess", target=f"{path}:Guess")
-        self.said: list[str] = []
-        listening = socket.create_server(("127.0.0.1", port))
-        self.port: int = listening.getsockname()[1]
-        self.address = f"127.0.0.1:{self.port}"
         start = partial(Interpreter, sys.executable)
         self.hosted = HostedEnvironments(start, spec=self.spec, options=None, timeout_s=10)
-        self.server = Server(
-            ServedEnvironments(self.hosted, validated=lambda values: values),
-            listening,
-            named="environment 'guess'",
-            token=KNOWN,
-            most=most,
-            timeout_s=10,
-            say=self.said.append,
-        )
-        self._thread = threading.Thread(target=self.server.run, daemon=True)
-        self._thread.start()
+        offer = ServedEnvironments(self.hosted, validated=lambda values: values)
+        super().__init__(offer, named="environment 'guess'", token=KNOWN, port=port, most=most, timeout_s=10)
 
     def client(self, *others: Running, timeout_s: float = 20) -> HostedEnvironments:
         start = Servers([self.address, *(other.address for other in others)], "guess")
         return HostedEnvironments(start, spec=self.spec, options=None, timeout_s=timeout_s)
-
-    def stop(self) -> None:
-        self.server.stop()
-        self._thread.join(timeout=10)
-        assert not self._thread.is_alive()
 
 
 @pytest.fixture(autouse=True)

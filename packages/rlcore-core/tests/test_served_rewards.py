@@ -32,7 +32,7 @@ from rlcore.testing import make_trajectory
 from rlcore.transport import server, watching
 from rlcore.transport.network import CHALLENGE, HELLO, TOKEN, Connection, accepted
 from rlcore.transport.served import ServedObject
-from rlcore.transport.server import Server, _send
+from rlcore.transport.server import _send
 from rlcore.types import (
     Group,
     Logprobs,
@@ -44,6 +44,7 @@ from rlcore.types import (
     TokenIds,
     Trajectory,
 )
+from running_servers import RunningServer
 
 KNOWN = "a token of the tests"
 QUESTION = Message(role="user", content="What is 6 times 7?")
@@ -58,29 +59,12 @@ def selected(function: Any, scope: Any = "trajectory") -> SelectedReward:
     return SelectedReward(id="right", weight=1.0, scope=scope, function=function, minimum=0.0, maximum=1.0)
 
 
-class Running:
+class Running(RunningServer):
     """A server of a reward in a thread, which ends with `stop`."""
 
     def __init__(self, reward: SelectedReward, *, port: int = 0, most: int = 4) -> None:
-        listening = socket.create_server(("127.0.0.1", port))
-        self.port: int = listening.getsockname()[1]
-        self.address, self.said = f"127.0.0.1:{self.port}", list[str]()
-        self.server = Server(
-            RewardOffer(reward, most=most, options="its defaults"),
-            listening,
-            named="reward 'right'",
-            token=KNOWN,
-            most=most,
-            timeout_s=60,
-            say=self.said.append,
-        )
-        self._thread = threading.Thread(target=self.server.run, daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        self.server.stop()
-        self._thread.join(timeout=10)
-        assert not self._thread.is_alive()
+        offer = RewardOffer(reward, most=most, options="its defaults")
+        super().__init__(offer, named="reward 'right'", token=KNOWN, port=port, most=most, timeout_s=60)
 
 
 @pytest.fixture(autouse=True)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import re
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +23,7 @@ from rlcore.types import CodeResult, SandboxLimits, SandboxSupport
 from rlcore_sandbox import served as served_sandbox
 from rlcore_sandbox.served import ServedSandbox, ServedSandboxConfig, available, checked_result
 from rlcore_sandbox.serving import SandboxOffer
+from running_servers import serving
 
 KNOWN = "a token of the tests"
 
@@ -196,20 +194,7 @@ def test_answer_of_another_form_is_a_failure_of_the_sandbox(answer: Any) -> None
 @pytest.mark.skipif(sys.platform != "linux", reason="the local sandboxes need Linux")
 def test_command_offers_the_contract_of_a_sandbox() -> None:
     limits = [f"{name}={value}" for name, value in asdict(LIMITS).items()]
-    process = subprocess.Popen(
-        [sys.executable, "-u", "-m", "rlcore", "serve", "sandbox", "--port", "0", *limits],
-        env={**os.environ, TOKEN: KNOWN},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        found = re.search(r" on (\S+), at most", line)
-        assert found is not None, line + process.stdout.read()
-        check_sandbox("served", options={"servers": [found[1]]})
-    finally:
+    with serving("sandbox", *limits, token=KNOWN) as (process, address):
+        check_sandbox("served", options={"servers": [address]})
         process.terminate()
         assert process.wait(timeout=20) == 0
-        process.communicate()
