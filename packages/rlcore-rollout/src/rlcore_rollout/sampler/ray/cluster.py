@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import secrets
 import signal
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -37,6 +39,8 @@ class Cluster:
         self.address = cluster_address(config)
         for name, value in SETTINGS.items():
             os.environ.setdefault(name, value)
+        if self.address is None:
+            create_token()
         if self.address is None or _has_token():
             os.environ.setdefault("RAY_AUTH_MODE", "token")  # Ray reads the token for the address "auto" alone
         import ray
@@ -127,10 +131,31 @@ def _print_messages(ray: Any, *, shown: bool) -> None:
     ray._private.worker._worker_logs_enabled = shown
 
 
+def _token_file() -> Path:
+    return Path.home() / ".ray" / "auth_token"
+
+
 def _has_token() -> bool:
     """Return whether there is a token for the cluster, where Ray looks for it."""
     given = any(os.environ.get(name) for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"))
-    return given or (Path.home() / ".ray" / "auth_token").is_file()
+    return given or _token_file().is_file()
+
+
+def create_token() -> None:
+    """Create a token for clusters on this machine, unless there is one, as Ray does.
+
+    Two runs that start at the same time would each let Ray write a token, and one of them would then refuse its own
+    processes. A link is made in one step and fails if there is one. Ray's file can be read by every user, this cannot.
+    """
+    if _has_token():
+        return
+    path = _token_file()
+    with suppress(OSError):  # Ray creates one itself, or says why it cannot
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent) as file:
+            file.write(secrets.token_hex(32))
+            file.flush()
+            os.link(file.name, path)
 
 
 @contextmanager
@@ -147,4 +172,4 @@ def _signals_kept() -> Iterator[None]:
             signal.signal(signal.SIGTERM, before)
 
 
-__all__ = ["Cluster"]
+__all__ = ["Cluster", "create_token"]

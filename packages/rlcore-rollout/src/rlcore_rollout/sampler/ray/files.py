@@ -15,8 +15,8 @@ PART_BYTES = 1 << 28
 """Bytes of a file that are sent at a time."""
 HASHED_BYTES = 1 << 20
 """Files up to this size are compared by content; larger ones, such as weights, by their size."""
-PREFIX = "rlcore-model-"
-"""Beginning of the name of a temporary folder."""
+PREFIX = "rlcore-sent-model-"
+"""Beginning of the name of a temporary folder. No other folder may have it: `remove_abandoned` deletes them."""
 
 Listing = Mapping[str, tuple[int, str]]
 """Size and SHA-256 of each file by name. The hash of a large file is empty."""
