@@ -58,7 +58,9 @@ def metrics(run: Path) -> list[dict[str, Any]]:
 
 def numbers(run: Path) -> dict[int, dict[str, Any]]:
     """The metrics of a run by step, without times."""
-    return {row.pop("step"): {k: v for k, v in row.items() if not k.startswith("time")} for row in metrics(run)}
+    return {
+        row.pop("step"): {k: v for k, v in row.items() if not k.startswith(("time", "memory"))} for row in metrics(run)
+    }
 
 
 def evaluations(run: Path, name: str = "accuracy") -> dict[int, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 
 from rlcore.runs import machine
 from rlcore.session.memory import MemoryEstimate
@@ -21,6 +22,16 @@ def test_run_slightly_above_the_memory_is_noted_but_not_rejected() -> None:
     assert len(estimate(10 * GIB).lines()) == 1
     assert not estimate(8 * GIB).fits
     assert estimate(None).fits
+
+
+def test_each_phase_has_its_own_peak() -> None:
+    with machine.PhaseMemory("cpu") as memory:
+        before = memory.take()
+        held = bytearray(300 * 2**20)
+        time.sleep(5 * machine.READ_EVERY_S)
+        del held
+        large, after = memory.take(), memory.take()
+    assert large > before + 0.2 > after > 0 or sys.platform != "linux"
 
 
 def test_noted_processes_count_towards_the_peak() -> None:

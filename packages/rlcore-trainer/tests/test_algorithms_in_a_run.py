@@ -41,7 +41,7 @@ def trained(run: Any) -> Any:
 
 def timeless(logged: dict[int, dict[str, float]]) -> dict[int, dict[str, float]]:
     return {
-        step: {name: value for name, value in metrics.items() if not name.startswith("time/")}
+        step: {name: value for name, value in metrics.items() if not name.startswith(("time/", "memory/"))}
         for step, metrics in logged.items()
     }
 

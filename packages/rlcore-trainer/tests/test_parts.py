@@ -11,6 +11,7 @@ import torch
 from bandit_sampler import BAD, GOOD, BanditSampler
 from rlcore.errors import EngineError
 from rlcore.plugins.registry import Registry
+from rlcore.runs.machine import PhaseMemory
 from rlcore.runs.progress import Meter
 from rlcore.types import Group, Message, RolloutRequest, Task
 from rlcore_trainer.algorithms.config import AlgorithmConfig
@@ -98,6 +99,7 @@ def test_controller_learns_without_a_session_of_a_run(model_folder: Path) -> Non
         update=PolicyUpdate(parts.learner, ADVANTAGE, LOSS, CONFIG, ALGORITHM),
         session=parts.session,
         report=parts.report,
+        memory=PhaseMemory("cpu"),
         schedule=Schedule(steps=12, learning_rate=lambda step: 0.01, evaluate_every=6, evaluation_tasks=TASKS[:3]),
     )
     metrics = controller.train()

@@ -31,6 +31,7 @@ UPDATE_NAMES = {
     "advantage/mean", "advantage/std", "clip/low", "clip/high", "ratio/max", "kl/old", "rollout_is/effective",
     "rollout_is/factor", "rollout_is/high", "rollout_is/kl", "rollout_is/low", "rollout_is/ratio/max",
     "sync/gap", "time/rollout_s", "time/update_s", "time/sync_s", "time/step_s",
+    "memory/rollout_gib", "memory/update_gib", "memory/sync_gib",
 }  # fmt: skip
 EVALUATION_NAMES = {"evaluation/accuracy", "evaluation/reward", "evaluation/not_scored", "time/evaluation_s"}
 
@@ -51,7 +52,7 @@ def train(run: Any) -> Any:
 
 def timeless(logged: dict[int, dict[str, float]]) -> dict[int, dict[str, float]]:
     return {
-        step: {name: value for name, value in metrics.items() if not name.startswith("time/")}
+        step: {name: value for name, value in metrics.items() if not name.startswith(("time/", "memory/"))}
         for step, metrics in logged.items()
     }
 

@@ -112,7 +112,9 @@ class Chats:
         return FORMAT
 
     def log(self, step: int, metrics: dict[str, float]) -> None:
-        self.logged[step] = {name: value for name, value in metrics.items() if not name.startswith("time/")}
+        self.logged[step] = {
+            name: value for name, value in metrics.items() if not name.startswith(("time/", "memory/"))
+        }
 
     def progress(self, phase: str, total: int, unit: str) -> Meter:
         return Meter(phase, total, unit, silent)

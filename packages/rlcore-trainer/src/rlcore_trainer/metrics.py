@@ -257,6 +257,12 @@ METRICS = (
     Metric("stream/age_max", "Largest age of a trained group.", "min", healthy="at most `schedule.ahead`"),
     Metric("filter/NAME", "Dynamic sampling: groups kept, dropped by reason, carried over, and rollouts of a step."),
     Metric(
+        "memory/NAME",
+        "The most memory of a part of the step in GiB: `rollout_gib`, `update_gib`, `sync_gib`, `evaluation_gib`, and "
+        "`step_gib` of a trainer without rollouts. It is that of the GPU or, without one, of the process that trains, "
+        "without engines in other processes.",
+    ),
+    Metric(
         "time/NAME",
         "Seconds of a part of the step: `rollout_s`, `update_s`, `sync_s`, `step_s`, `evaluation_s`. With "
         "`schedule.ahead`, `rollout_s` is the time that training waits for groups.",

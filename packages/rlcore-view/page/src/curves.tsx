@@ -32,8 +32,7 @@ function chosen(names: string[], filter: string, lines: Line[]): string[] {
   const standard = DEFAULTS.map((entry, index) =>
     entry.find((name) => names.includes(name) && (index < ALWAYS || !isFlat(lines, name))),
   );
-  const memory = names.filter((name) => name.includes("memory"));
-  return [...new Set([...standard.filter((name) => name !== undefined), ...memory])];
+  return standard.filter((name) => name !== undefined);
 }
 
 /** Whether all values are equal, of at least two. */

@@ -30,6 +30,11 @@ export function seconds(value: Num | undefined): string {
   return `${Math.floor(whole / 86400)} d ${Math.floor((whole % 86400) / 3600)} h`;
 }
 
+export function gibibytes(value: Num | undefined): string {
+  if (value === null || value === undefined || !Number.isFinite(value)) return "–";
+  return value < 0.995 ? `${number(value * 1024, 0)} MiB` : `${number(value, 2)} GiB`;
+}
+
 /** Such as "1 token" and "2,048 tokens". */
 export function count(n: number, what: string): string {
   if (n === 1) return `1 ${what}`;

@@ -1,6 +1,6 @@
-// How long the phases of a step take, with a column for each run.
+// Time and memory of the phases of a step, with a column for each run.
 import type { MetricsRow } from "./api";
-import { printable, seconds } from "./format";
+import { gibibytes, printable, seconds } from "./format";
 import { type Line, namesOf, valuesOf } from "./metrics";
 
 /** The sum of the parts of a step. */
@@ -8,21 +8,66 @@ const WHOLE = "time/step_s";
 const EVALUATION = "time/evaluation_s";
 
 export function Phases({ lines }: { lines: Line[] }) {
-  const names = namesOf(lines).filter((name) => name.startsWith("time/"));
-  const parts = names.filter(isPart);
-  const means = (name: string) => lines.map(({ rows }) => mean([...valuesOf(rows, name).values()]));
-  const table = parts.map((name) => ({ name, values: means(name) }));
-  const sums = [WHOLE, EVALUATION].filter((name) => names.includes(name));
+  const names = namesOf(lines);
+  const times = names.filter((name) => name.startsWith("time/"));
+  const memory = names.filter((name) => name.startsWith("memory/"));
+  if (!times.length) return <p class="muted">No times are recorded yet.</p>;
+  return (
+    <>
+      <Bars
+        title="Mean of a step"
+        column="Time"
+        lines={lines}
+        parts={times.filter(isPart)}
+        sums={[WHOLE, EVALUATION].filter((name) => times.includes(name))}
+        of={(values) => values.reduce((sum, value) => sum + value, 0) / values.length}
+        text={seconds}
+      />
+      {memory.length > 0 && (
+        <Bars
+          title="Most of all steps"
+          column="Memory"
+          lines={lines}
+          parts={memory}
+          sums={[]}
+          of={(values) => Math.max(...values)}
+          text={gibibytes}
+        />
+      )}
+    </>
+  );
+}
+
+interface BarsProps {
+  title: string;
+  /** The title of the column of a single run. */
+  column: string;
+  lines: Line[];
+  parts: string[];
+  /** Metrics that contain others. */
+  sums: string[];
+  /** What is shown of the values of all steps, of which there is at least one. */
+  of: (values: number[]) => number;
+  text: (value: number | null) => string;
+}
+
+/** A bar for each part and run. */
+function Bars({ title, column, lines, parts, sums, of, text }: BarsProps) {
+  const each = (name: string) =>
+    lines.map(({ rows }) => {
+      const values = [...valuesOf(rows, name).values()];
+      return values.length ? of(values) : null;
+    });
+  const table = parts.map((name) => ({ name, values: each(name) }));
   const longest = Math.max(...table.flatMap(({ values }) => values.map((value) => value ?? 0)));
-  if (!names.length) return <p class="muted">No times are recorded yet.</p>;
   return (
     <table class="phases">
       <thead>
         <tr>
-          <th scope="col">Mean of a step</th>
+          <th scope="col">{title}</th>
           {lines.map(({ run }) => (
             <th key={run} scope="col" class="numeric">
-              {lines.length > 1 ? printable(run) : "Time"}
+              {lines.length > 1 ? printable(run) : column}
             </th>
           ))}
         </tr>
@@ -40,25 +85,27 @@ export function Phases({ lines }: { lines: Line[] }) {
                       background: lines[index]?.color,
                     }}
                   />
-                  <span>{seconds(value)}</span>
+                  <span>{text(value)}</span>
                 </div>
               </td>
             ))}
           </tr>
         ))}
       </tbody>
-      <tfoot>
-        {sums.map((name) => (
-          <tr key={name} class={name === EVALUATION ? "apart" : ""}>
-            <th scope="row">{name === WHOLE ? "whole step" : "each evaluation"}</th>
-            {means(name).map((value, index) => (
-              <td key={lines[index]?.run} class="numeric">
-                {seconds(value)}
-              </td>
-            ))}
-          </tr>
-        ))}
-      </tfoot>
+      {sums.length > 0 && (
+        <tfoot>
+          {sums.map((name) => (
+            <tr key={name} class={name === EVALUATION ? "apart" : ""}>
+              <th scope="row">{name === WHOLE ? "whole step" : "each evaluation"}</th>
+              {each(name).map((value, index) => (
+                <td key={lines[index]?.run} class="numeric">
+                  {text(value)}
+                </td>
+              ))}
+            </tr>
+          ))}
+        </tfoot>
+      )}
     </table>
   );
 }
@@ -79,11 +126,7 @@ function isPart(name: string): boolean {
 
 function label(name: string): string {
   return name
-    .replace(/^time\//, "")
-    .replace(/_s$/, "")
+    .replace(/^(time|memory)\//, "")
+    .replace(/_(s|gib)$/, "")
     .replaceAll("_", " ");
-}
-
-function mean(values: number[]): number | null {
-  return values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : null;
 }

@@ -3,7 +3,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { resolved } from "./colors";
-import { number, printable, seconds } from "./format";
+import { gibibytes, number, printable, seconds } from "./format";
 import { type Line, smoothed, valuesOf } from "./metrics";
 import { useDark } from "./theme";
 
@@ -78,6 +78,7 @@ export function Plot({ metric, lines, smoothing, onStep }: PlotProps) {
 }
 
 function value(metric: string, found: number | null): string {
+  if (metric.startsWith("memory/")) return gibibytes(found);
   return metric.startsWith("time/") ? seconds(found) : number(found);
 }
 

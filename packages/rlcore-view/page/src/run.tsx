@@ -70,7 +70,7 @@ export function RunView({ run }: { run: string }) {
         <div class="sides">
           <Configuration run={value} />
           <div class="stack">
-            <Panel title="Time of the phases">
+            <Panel title="Time and memory of the phases">
               <Phases lines={lines} />
             </Panel>
             <Panel title="Versions and machine">

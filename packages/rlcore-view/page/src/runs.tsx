@@ -207,7 +207,7 @@ function Comparison({ runs, fresh }: { runs: string[]; fresh: string }) {
           </Panel>
         )}
         {metrics.value && (
-          <Panel title="Time of the phases">
+          <Panel title="Time and memory of the phases">
             <Phases lines={lines} />
           </Panel>
         )}

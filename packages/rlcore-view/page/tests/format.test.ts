@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { count, failureText, number, printable, seconds } from "../src/format";
+import { count, failureText, gibibytes, number, printable, seconds } from "../src/format";
 
 const shown = <T>(show: (value: T) => string, pairs: [T, string][]) =>
   assert.deepEqual(pairs.map(([value]) => show(value)), pairs.map(([, text]) => text));
@@ -30,6 +30,16 @@ test("durations never show 60 seconds or 60 minutes", () => {
     [59.7, "1 min 00 s"],
     [3599.6, "1 h 00 min"],
     [90_000, "1 d 1 h"],
+  ]);
+});
+
+test("memory below a gibibyte is in mebibytes", () => {
+  shown<number | null>(gibibytes, [
+    [null, "–"],
+    [0.25, "256 MiB"],
+    [0.0712, "73 MiB"],
+    [0.996, "1.00 GiB"],
+    [13.37, "13.4 GiB"],
   ]);
 });
 

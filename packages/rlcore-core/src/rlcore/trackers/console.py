@@ -102,7 +102,9 @@ class ConsoleTracker:
         if any(name.startswith("evaluation/") for name in metrics):
             self._output.update(self._evaluation_line(step, metrics))
         elif not is_step:
-            shown = [f"{name} {value:.4g}" for name, value in metrics.items() if not name.startswith("time/")]
+            shown = [
+                f"{name} {value:.4g}" for name, value in metrics.items() if not name.startswith(("time/", "memory/"))
+            ]
             self._output.update(f"step {step:>5}  " + "  ".join(shown[:6]))
 
     def _remember(self, step: int, metrics: Mapping[str, float]) -> None:

@@ -27,8 +27,8 @@ def check(run: RunSession, early_stop: EarlyStop) -> Iterator[Finding]:
             continue
         if (near := misspelt(name)) is not None:
             yield failure(f"{key}.metric", "there is no such metric", near)
-        elif name.startswith("time/"):
-            yield failure(f"{key}.metric", "times differ between machines", "choose another metric")
+        elif name.startswith(("time/", "memory/")):
+            yield failure(f"{key}.metric", "time and memory differ between machines", "choose another metric")
         elif key == "checkpoint.best" and not name.startswith(EVALUATION):
             reason = "the best checkpoint is chosen at evaluations"
             yield failure(f"{key}.metric", reason, f"a metric that begins with {EVALUATION}")

@@ -11,6 +11,7 @@ from typing import Any
 
 from rlcore.abilities import KeepsEvidence
 from rlcore.errors import EngineError, NotScoredError
+from rlcore.runs.machine import PhaseMemory
 from rlcore.types import Group, RolloutRequest
 
 from rlcore_trainer.controller.collection import Collector
@@ -48,6 +49,7 @@ class Controller:
         session: completed steps and their checkpoints
         schedule: what happens at which step
         report: shows and stores metrics and trajectories
+        memory: measures the memory of the phases
         warm_up: what precedes the first step
         critic_state: returns the state of the critic; None without one
     """
@@ -61,11 +63,12 @@ class Controller:
         session: TrainingSession,
         schedule: Schedule,
         report: Report,
+        memory: PhaseMemory,
         warm_up: WarmUpPhase | None = None,
         critic_state: Callable[[], Mapping[str, Any]] | None = None,
     ) -> None:
         self._collector, self._rollouts, self._update, self._session = collector, rollouts, update, session
-        self._schedule, self._report, self._warm_up = schedule, report, warm_up
+        self._schedule, self._report, self._memory, self._warm_up = schedule, report, memory, warm_up
         self._critic_state = critic_state
         session.save_state_of(self)
         self._keeper = report if isinstance(report, KeepsEvidence) else None
@@ -77,7 +80,8 @@ class Controller:
         if not self._session.resumed and not self._warmed_up():
             return {}
         try:
-            return self._reinforce()
+            with self._memory:
+                return self._reinforce()
         except EngineError:
             self._session.save_unsaved()
             raise
@@ -120,12 +124,13 @@ class Controller:
 
     def _step(self, step: int) -> dict[str, float] | None:
         """Collect, update, synchronise and evaluate. Return the metrics; None after a stop, which discards the step."""
-        schedule, started = self._schedule, time.perf_counter()
+        schedule, started, memory = self._schedule, time.perf_counter(), dict[str, float]()
+        self._memory.take()
         rollout = self._collect(step)
         baselines = None if rollout is None else self._baselines(rollout.groups, step)
         if rollout is None or baselines is None:
             return None
-        collected = time.perf_counter()
+        collected, memory["rollout"] = time.perf_counter(), self._memory.take()
         limit = schedule.max_new_tokens
         # All groups of a step may have been sampled in earlier ones. Their tokens have been counted then.
         measured = rollout.sampled or rollout.groups
@@ -133,21 +138,22 @@ class Controller:
         if not rollout.sampled:
             metrics |= {name: 0.0 for name in metrics if name.endswith("tokens/sampled")}
         metrics |= self._learn(rollout, baselines, step)
-        updated = time.perf_counter()
+        updated, memory["update"] = time.perf_counter(), self._memory.take()
         self._session.advance(step)
         try:
             metrics |= self._rollouts.sync(step)
-            synced = time.perf_counter()
+            synced, memory["sync"] = time.perf_counter(), self._memory.take()
             every = schedule.evaluate_every
             if every and (step % every == 0 or step == schedule.steps):
                 metrics |= self._evaluate(step)
+                memory["evaluation"] = self._memory.take()
         except EngineError:
             self._report.log(step, metrics)  # the update is complete and part of the next checkpoint
             raise
         times = {"rollout": collected - started, "update": updated - collected, "sync": synced - updated}
-        return (
-            metrics | {f"time/{part}_s": seconds for part, seconds in times.items()} | {"time/step_s": synced - started}
-        )
+        metrics |= {f"memory/{part}_gib": most for part, most in memory.items()}
+        metrics |= {f"time/{part}_s": seconds for part, seconds in times.items()}
+        return metrics | {"time/step_s": synced - started}
 
     def _collect(self, step: int) -> Collected | None:
         """Collect and record the groups of a step; None after a stop."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlcore.console.wording import counted
 from rlcore.episodes.evaluation import tasks_to_evaluate
+from rlcore.runs.machine import PhaseMemory
 from rlcore_models.lora_config import lora_table
 
 from rlcore_trainer.algorithms.config import AlgorithmConfig, comparable, response_limit
@@ -109,6 +110,7 @@ class PolicyGradientTrainer:
             update=self.update,
             session=self.session,
             report=run,
+            memory=PhaseMemory(run.config.model.device),
             critic_state=critic.state if critic is not None else None,
             warm_up=WarmUpPhase(
                 self._imitate,

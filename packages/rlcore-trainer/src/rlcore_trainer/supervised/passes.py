@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rlcore.console.wording import counted
 from rlcore.episodes.evaluation import tasks_to_evaluate
 from rlcore.errors import EngineError, UserError
+from rlcore.runs.machine import PhaseMemory
 from rlcore.types import Task
 
 from rlcore_trainer.batching.data_order import Cursor
@@ -61,6 +62,7 @@ class OfflineTrainer(ABC):
         self._cursor = Cursor()
         self._tasks: Sequence[Task] = ()
         self._rollouts: Rollouts | None = None
+        self._memory = PhaseMemory(run.config.model.device)
 
     def _prepare(self, data: Examples[Any]) -> None:
         """Take the stored position in the data, and start the engine. Called when the data has been read."""
@@ -72,7 +74,7 @@ class OfflineTrainer(ABC):
 
     def train(self) -> Mapping[str, float]:
         """Train until the last step or until a stop is requested, and return the last metrics."""
-        with self._rollouts or nullcontext(), self.session.ranks as ranks, self.session:
+        with self._rollouts or nullcontext(), self.session.ranks as ranks, self.session, self._memory:
             if not ranks.is_main:
                 ranks.serve()
                 return {}
@@ -110,8 +112,9 @@ class OfflineTrainer(ABC):
             run.log(0, metrics)
         for step in session.steps(steps):
             started = time.perf_counter()
+            self._memory.take()
             metrics = self._step(step)
-            metrics["time/step_s"] = time.perf_counter() - started
+            metrics |= {"time/step_s": time.perf_counter() - started, "memory/step_gib": self._memory.take()}
             session.advance(step)
             if every and (step % every == 0 or step == steps):
                 metrics |= self._evaluate(step)
@@ -180,6 +183,7 @@ class OfflineTrainer(ABC):
             if step:
                 session.judge(step, metrics, default=[DECIDING])
             metrics["time/evaluation_s"] = time.perf_counter() - started
+            metrics["memory/evaluation_gib"] = self._memory.take()
         return metrics
 
     def _try_tasks(self, rollouts: Rollouts, step: int) -> dict[str, float]:
