@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from chat_folders import TEMPLATES, write_chat_folder
-from finished_runs import succeeded
+from finished_runs import metrics, succeeded
 from preloaded import rlcore_command
 from rl_plugin_gsm8k_tools.calculator import calculator
 from rlcore.types import Message
@@ -75,15 +75,14 @@ def trained(name: str, folder: Path, *more: str) -> tuple[str, list[dict[str, fl
         *("evaluation.every=0", "rollout.max_context_tokens=1024", *small, *tools, *more),
     ]
     done = succeeded(rlcore_command(arguments, folder))
-    lines = (folder / "runs" / "it" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    return done.stdout, [json.loads(line) for line in lines]
+    return done.stdout, metrics(folder / "runs" / "it")
 
 
-def assert_it_trained(folder: Path, metrics: list[dict[str, float]]) -> None:
+def assert_it_trained(folder: Path, steps: list[dict[str, float]]) -> None:
     from safetensors.torch import load_file
 
-    assert len(metrics) == 2
-    assert all(step["sync/gap"] < 1e-3 and step["tokens/trained"] > 0 for step in metrics)
+    assert len(steps) == 2
+    assert all(step["sync/gap"] < 1e-3 and step["tokens/trained"] > 0 for step in steps)
     before = load_file(folder / "model" / "model.safetensors")
     after = load_file(folder / "runs" / "it" / "checkpoints" / "000002" / "model" / "model.safetensors")
     assert any(not before[name].equal(after[name]) for name in before)
@@ -91,8 +90,8 @@ def assert_it_trained(folder: Path, metrics: list[dict[str, float]]) -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_model_of_any_family_trains_with_the_torch_engine(name: str, tmp_path: Path) -> None:
-    output, metrics = trained(name, tmp_path)
-    assert_it_trained(tmp_path, metrics)
+    output, steps = trained(name, tmp_path)
+    assert_it_trained(tmp_path, steps)
     assert ("template of the model folder" in output) == (not name.startswith("qwen3"))
 
 
@@ -115,17 +114,17 @@ def test_checkpoint_is_shown_tools_as_the_model_that_it_was_trained_from(tmp_pat
 @with_vllm
 @pytest.mark.parametrize("name", ["gemma", "llama", "mistral", "qwen3"])
 def test_model_of_any_family_trains_with_vllm(name: str, tmp_path: Path) -> None:
-    _, metrics = trained(name, tmp_path, "rollout.engine=vllm", "rollout.vllm.kv_cache_gib=0.1")
-    assert_it_trained(tmp_path, metrics)
+    _, steps = trained(name, tmp_path, "rollout.engine=vllm", "rollout.vllm.kv_cache_gib=0.1")
+    assert_it_trained(tmp_path, steps)
 
 
 def test_adapter_trains_on_a_model_with_a_plain_forward_pass(tmp_path: Path) -> None:
     MODELS["gemma2"] = ("Gemma2", "gemma", {"sliding_window": 64, "final_logit_softcapping": 3.0})
-    output, metrics = trained(
+    output, steps = trained(
         "gemma2", tmp_path, "environment.tools=[]", "environment.max_turns=1", "lora.rank=4", "lora.targets=all-linear"
     )
     assert "forward   plain" in output
-    assert all(step["sync/gap"] < 1e-3 for step in metrics)
+    assert all(step["sync/gap"] < 1e-3 for step in steps)
     assert (tmp_path / "runs" / "it" / "checkpoints" / "000002" / "model" / "adapter_model.safetensors").is_file()
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from chat_folders import TEMPLATES, write_chat_folder
+from finished_runs import metrics
 from preloaded import rlcore_command
 from rlcore.config.messages import ProblemsError
 from rlcore.plugins.registry import Registry
@@ -28,9 +29,8 @@ def rlcore(*arguments: str, folder: Path, status: int = 0, timeout_s: float = 90
     return done.stderr if status else done.stdout
 
 
-def metrics(run: Path, name: str) -> list[float]:
-    rows = map(json.loads, (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
-    return [row[name] for row in rows if name in row]
+def values(run: Path, name: str) -> list[float]:
+    return [row[name] for row in metrics(run) if name in row]
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_adapter_learns_from_a_run_resumes_and_is_computed_by_two_processes(tmp_
     said = rlcore("run", "-p", "gsm8k-tools", "name=small", *taught, *SMALL, *SHORT, *WARM, folder=tmp_path)
     assert "distillation reverse-kl × 1 from runs/taught" in said
     rlcore("run", "--resume", "runs/small", "trainer.steps=3", folder=tmp_path)
-    kl = metrics(tmp_path / "runs/small", "distillation/kl")
+    kl = values(tmp_path / "runs/small", "distillation/kl")
     assert len(kl) == 3
     student = ["model=runs/small/checkpoints/last/model", "warmup.steps=0", "lora.rank=2"]
     options = ["algorithm.distillation.dtype=bfloat16", "algorithm.distillation.divergence=sampled"]
@@ -109,7 +109,7 @@ def test_adapter_learns_from_a_run_resumes_and_is_computed_by_two_processes(tmp_
         two = [f"name={strategy}", f"strategy.id={strategy}", "strategy.processes=2"]
         rlcore("run", "-p", "gsm8k-tools", *two, *taught, *student[:2], *SHORT, folder=tmp_path)
     rlcore("run", "-p", "gsm8k-tools", "name=one", *taught, *student[:2], *SHORT, folder=tmp_path)
-    one, *others = (metrics(tmp_path / "runs" / name, "distillation/divergence") for name in ("one", "ddp", "fsdp2"))
+    one, *others = (values(tmp_path / "runs" / name, "distillation/divergence") for name in ("one", "ddp", "fsdp2"))
     for other in others:
         assert other == pytest.approx(one, rel=1e-4)
 
@@ -119,14 +119,14 @@ def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run of the default recipe. It takes 3 minutes on two cores."""
     folder = tmp_path_factory.mktemp("teacher")
     rlcore("run", "-p", "gsm8k-tools", "name=teacher", folder=folder, timeout_s=1700)
-    assert metrics(folder / "runs/teacher", "evaluation/accuracy")[-1] > 0.9
+    assert values(folder / "runs/teacher", "evaluation/accuracy")[-1] > 0.9
     return folder / "runs/teacher"
 
 
 def accuracies(seed: int, teacher: Path, folder: Path) -> list[float]:
     options = [f"seed={seed}", "name=student", f"algorithm.distillation.teacher={teacher}"]
     rlcore("run", "-p", "gsm8k-tools", "-r", "distil", *options, folder=folder, timeout_s=1700)
-    return metrics(folder / "runs/student", "evaluation/accuracy")
+    return values(folder / "runs/student", "evaluation/accuracy")
 
 
 @pytest.mark.proof

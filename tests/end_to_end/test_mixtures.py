@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from example_plugin import search_path
+from finished_runs import metrics
 from killed_runs import content, differences
 from rlcore.plugins.creation import create
 from rlcore.rollouts.records import read_groups
@@ -107,7 +107,7 @@ def test_killed_run_of_three_environments_resumes_identically(equal_rows: None, 
     run = whole / "runs" / "run"
     assert differences(content(run), content(killed / "runs" / "run")) == []
 
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]
+    rows = metrics(run)
     shares = [[row[f"mixture/{name}"] for name in ("with-calculator", "without", "doors-of-hall")] for row in rows[1:]]
     assert shares[0] == [3, 1, 2]  # 6 × 2/3.5, 6 × 0.5/3.5 and 6 × 1/3.5, rounded
     assert all(sum(counts) == 6 for counts in shares)

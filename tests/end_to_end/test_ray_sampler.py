@@ -5,16 +5,15 @@ The nodes of the cluster are processes on this machine.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
+from finished_runs import numbers
 from preloaded import rlcore_command
 from ray_cluster import RayCluster, until
 
@@ -49,11 +48,6 @@ class Run:
         assert self.process.wait(timeout=300) == status, self.printed
 
 
-def metrics(run: Path) -> list[dict[str, Any]]:
-    lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    return [{name: value for name, value in json.loads(line).items() if "time" not in name} for line in lines]
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_run_has_the_numbers_of_a_local_one_although_workers_are_lost(cluster: RayCluster, tmp_path: Path) -> None:
@@ -72,7 +66,7 @@ def test_run_has_the_numbers_of_a_local_one_although_workers_are_lost(cluster: R
         os.kill(second, signal.SIGKILL)  # Ray does not end a stopped process
     assert run.printed.count("is lost and will be replaced") == 2
     assert "no answer within 10 s" in run.printed
-    assert metrics(tmp_path / "runs/here") == metrics(tmp_path / "runs/there")
+    assert numbers(tmp_path / "runs/here") == numbers(tmp_path / "runs/there")
     assert until(lambda: not cluster.workers(), 30), "workers outlive the run"
 
 
@@ -98,8 +92,8 @@ def test_two_processes_that_train_have_the_rewards_of_a_local_run(cluster: RayCl
     local = rlcore_command(["run", *SMALL, "trainer.steps=2", "name=here"], tmp_path)
     assert local.returncode == 0, local.stderr
     Run(cluster, tmp_path, "trainer.steps=2", "strategy.id=fsdp2", "strategy.processes=2").end()
-    here, there = (metrics(tmp_path / "runs" / name) for name in ("here", "there"))
-    assert [row["reward/mean"] for row in there] == [row["reward/mean"] for row in here]
+    here, there = (numbers(tmp_path / "runs" / name) for name in ("here", "there"))
+    assert [row["reward/mean"] for row in there.values()] == [row["reward/mean"] for row in here.values()]
     assert there[1]["loss/total"] == pytest.approx(here[1]["loss/total"], abs=1e-6)
 
 

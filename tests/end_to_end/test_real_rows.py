@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from finished_runs import metrics
 from preloaded import rlcore_command
 
 pytestmark = [
@@ -62,8 +63,7 @@ def test_real_rows_with_real_tokenizers(kind: str, tmp_path: Path) -> None:
         "warmup.steps=4", "warmup.demonstrations_per_step=4", "warmup.learning_rate=1e-3", "evaluation.tasks=4",
         folder=tmp_path,
     )  # fmt: skip
-    lines = [json.loads(line) for line in (tmp_path / "runs/real/metrics.jsonl").read_text("utf-8").splitlines()]
-    trained = [line for line in lines if "tokens/trained" in line]
+    trained = [line for line in metrics(tmp_path / "runs/real") if "tokens/trained" in line]
     assert [line["step"] for line in trained] == [1, 2]
     assert all(line["tokens/trained"] > 0 and line["gradient_norm"] > 0 for line in trained)
     assert all(line["logprob_gap/max"] < 1e-3 for line in trained)

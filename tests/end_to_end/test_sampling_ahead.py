@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
+from finished_runs import evaluations, metrics
 from preloaded import rlcore_command
 
 RUN = ("run", "-p", "gsm8k-tools", "schedule.ahead=1")
@@ -26,16 +26,11 @@ def test_what_cannot_be_sampled_ahead_is_refused(words: list[str], reason: str, 
     assert reason in done.stderr
 
 
-def metrics(run: Path) -> list[dict[str, float]]:
-    lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    return [{name: value for name, value in json.loads(line).items() if "time" not in name} for line in lines]
-
-
 def learned(folder: Path, *overrides: str) -> list[float]:
     """The accuracy of each evaluation of the default recipe."""
     done = rlcore_command([*RUN, "name=run", "checkpoint.every=0", *overrides], folder, timeout_s=1700)
     assert done.returncode == 0, done.stderr
-    return [row["evaluation/accuracy"] for row in metrics(folder / "runs/run") if "evaluation/accuracy" in row]
+    return list(evaluations(folder / "runs/run").values())
 
 
 @pytest.mark.slow

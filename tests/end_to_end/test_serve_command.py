@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import socket
 import subprocess
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
+from finished_runs import metrics, numbers
 from preloaded import rlcore_command
 from running_servers import serving
 
@@ -22,11 +21,6 @@ SMALL = ("warmup.steps=2", "evaluation.every=0", "trainer.steps=2")
 @pytest.fixture(autouse=True)
 def token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLCORE_SERVER_TOKEN", TOKEN)
-
-
-def metrics(run: Path) -> list[dict[str, Any]]:
-    lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    return [{name: value for name, value in json.loads(line).items() if "time" not in name} for line in lines]
 
 
 def children(pid: int) -> list[int]:
@@ -52,7 +46,7 @@ def test_run_has_the_numbers_of_one_with_the_environment_on_this_machine(
         there = rlcore_command(["run", *SMALL, *words, "name=there", f"environment.servers=[{address}]"], tmp_path)
         assert there.returncode == 0, there.stderr
         assert f"runs on the server {address} (Python" in there.stdout
-        assert metrics(tmp_path / "runs/here") == metrics(tmp_path / "runs/there")
+        assert numbers(tmp_path / "runs/here") == numbers(tmp_path / "runs/there")
         left = children(process.pid)
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=15) == 0
@@ -71,7 +65,7 @@ def test_run_has_the_numbers_of_one_with_the_reward_on_this_machine(tmp_path: Pa
         there = rlcore_command(["run", *words, "name=there", f"reward.0.servers=[{address}]"], tmp_path)
         assert there.returncode == 0, there.stderr
         assert f"is computed by the server {address} (at most 64 at a time)" in there.stdout
-        assert metrics(tmp_path / "runs/here") == metrics(tmp_path / "runs/there")
+        assert numbers(tmp_path / "runs/here") == numbers(tmp_path / "runs/there")
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=15) == 0
     lost = rlcore_command(["run", *words, "name=lost", f"reward.0.servers=[{address}]"], tmp_path)

@@ -84,9 +84,9 @@ def content(run: Path) -> dict[str, str]:
 
 
 def timeless(metrics: Path) -> list[dict[str, Any]]:
-    """The lines of a ``metrics.jsonl`` without times."""
+    """The lines of a ``metrics.jsonl`` without time and memory."""
     lines = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
-    return [{key: line[key] for key in line if key.partition("/")[0] != "time"} for line in lines]
+    return [{key: line[key] for key in line if key.partition("/")[0] not in ("time", "memory")} for line in lines]
 
 
 def records(run: Path) -> set[str]:

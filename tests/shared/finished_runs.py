@@ -57,7 +57,7 @@ def metrics(run: Path) -> list[dict[str, Any]]:
 
 
 def numbers(run: Path) -> dict[int, dict[str, Any]]:
-    """The metrics of a run by step, without times."""
+    """The metrics of a run by step, without time and memory."""
     return {
         row.pop("step"): {k: v for k, v in row.items() if not k.startswith(("time", "memory"))} for row in metrics(run)
     }
