@@ -1,8 +1,7 @@
-"""A run whose reward and half of whose environments are on another host, a network namespace, whose link is cut."""
+"""A run whose reward and half of whose environments are on another host, a network namespace; also with a cut link."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import secrets
@@ -15,6 +14,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from finished_runs import evaluations, metrics, numbers, succeeded
+from preloaded import rlcore_command
 
 TOKEN = "a token of the tests"
 CUT_S = 15.0
@@ -87,17 +88,39 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., str]]:
         yield started
 
 
-@pytest.mark.long
-@pytest.mark.timeout(600)
-def test_run_goes_on_after_a_link_was_cut(other: OtherHost, serve: Callable[..., str], tmp_path: Path) -> None:
+@pytest.fixture
+def services(other: OtherHost, serve: Callable[..., str]) -> tuple[str, str]:
+    """The overrides of a run that uses the servers."""
     there = {"before": ("ip", "netns", "exec", other.name), "host": other.address}
     offered = ("environment", "-p", "gsm8k-tools", "--most", "16")
     environments = [serve(*offered), serve(*offered, **there)]
     reward = serve("reward", "math-numeric-equal", **there)
-    keys = (f"environment.servers=[{','.join(environments)}]", f"reward.0.servers=[{reward}]")
+    return f"environment.servers=[{','.join(environments)}]", f"reward.0.servers=[{reward}]"
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_run_learns_the_same_as_on_one_host(
+    services: tuple[str, str], seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RLCORE_SERVER_TOKEN", TOKEN)
+    for name, keys in (("here", ()), ("there", services)):
+        words = ("trainer.steps=15", "evaluation.every=15", "checkpoint.every=0", f"seed={seed}", f"name={name}")
+        succeeded(rlcore_command(["run", "-p", "gsm8k-tools", *words, *keys], tmp_path, timeout_s=900))
+    first, last = evaluations(tmp_path / "runs/there").values()
+    print(f"seed {seed}: {first:.3f} to {last:.3f}")
+    assert first < 0.3
+    assert last > 0.8
+    assert numbers(tmp_path / "runs/there") == numbers(tmp_path / "runs/here")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_run_goes_on_after_a_link_was_cut(other: OtherHost, services: tuple[str, str], tmp_path: Path) -> None:
     printed, cut_at = "", 0.0
     with subprocess.Popen(
-        [sys.executable, "-u", "-m", "rlcore", "run", "-p", "gsm8k-tools", *SETTINGS, *keys],
+        [sys.executable, "-u", "-m", "rlcore", "run", "-p", "gsm8k-tools", *SETTINGS, *services],
         cwd=tmp_path,
         env={**os.environ, "RLCORE_SERVER_TOKEN": TOKEN},
         stdout=subprocess.PIPE,
@@ -113,7 +136,7 @@ def test_run_goes_on_after_a_link_was_cut(other: OtherHost, serve: Callable[...,
                 threading.Timer(CUT_S, other.connect).start()
     assert run.returncode == 0, printed
     assert time.monotonic() - cut_at > CUT_S, printed
-    rows = [json.loads(line) for line in (tmp_path / "runs/run/metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    rows = metrics(tmp_path / "runs/run")
     assert [row["step"] for row in rows] == list(range(1, 9))
     assert rows[0]["not_scored"] == rows[-1]["not_scored"] == 0
     assert sum(row["not_scored"] for row in rows) <= 16, "at most the episodes that were on the other host"
