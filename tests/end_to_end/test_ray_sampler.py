@@ -99,6 +99,20 @@ def test_two_processes_that_train_have_the_rewards_of_a_local_run(cluster: RayCl
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
+def test_second_run_says_that_it_waits_for_the_first(cluster: RayCluster, tmp_path: Path) -> None:
+    first = Run(cluster, tmp_path, f"sampler.workers={cluster.nodes()}", "trainer.steps=400")
+    first.wait_for("step     1  ")
+    (tmp_path / "second").mkdir()
+    second = Run(cluster, tmp_path / "second", "trainer.steps=1", "sampler.start_timeout_s=120")
+    second.wait_for("other work uses the Ray cluster")
+    assert "free are CPU 0 and GPU 0, and 2 workers need CPU 2 and GPU 0. The run waits for them" in second.printed
+    first.process.send_signal(signal.SIGINT)
+    second.end()
+    first.end(130)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
 def test_cluster_without_room_is_named(cluster: RayCluster, tmp_path: Path) -> None:
     run = Run(cluster, tmp_path, "sampler.workers=9")
     run.end(2)

@@ -72,8 +72,24 @@ class Cluster:
 
     def free(self) -> str:
         """Return the free cores and GPUs of the whole cluster."""
+        cpus, gpus = self._free()
+        return f"free are CPU {cpus:g} and GPU {gpus:g}"
+
+    def shortage(self, config: RaySamplerConfig) -> str | None:
+        """Return a message if other work, such as another run, uses what the workers need."""
+        cpus, gpus = config.workers * config.cpus, config.workers * self.gpus
+        free = self._free()
+        if cpus <= free[0] and gpus <= free[1]:
+            return None
+        needed = f"{config.workers} workers need CPU {cpus:g} and GPU {gpus:g}"
+        return (
+            f"note      other work uses {self.named}: {self.free()}, and {needed}. The run waits for them, at most "
+            f"{config.start_timeout_s:g} s (sampler.start_timeout_s)"
+        )
+
+    def _free(self) -> tuple[float, float]:
         free = self.ray.available_resources()
-        return f"free are CPU {free.get('CPU', 0):g} and GPU {free.get('GPU', 0):g}"
+        return free.get("CPU", 0.0), free.get("GPU", 0.0)
 
     def kill(self, actor: Any) -> None:
         """End an actor at once. One that has ended, or a cluster that is gone, changes nothing."""

@@ -121,6 +121,8 @@ class WorkerPool:
         Raises:
             UserError, EngineError: one of them cannot be started.
         """
+        if (shortage := self._cluster.shortage(self._config)) is not None:
+            self._report.say(shortage)
         starting = [asyncio.create_task(self._first(number)) for number in range(self._config.workers)]
         try:
             await asyncio.gather(*starting)
