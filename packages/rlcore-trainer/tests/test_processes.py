@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 from two_processes import two_processes
@@ -47,12 +48,12 @@ WAITS = """
 import os, signal, sys
 from rlcore.errors import ProcessError
 from rlcore_trainer.distributed import heartbeat
-heartbeat.HEARTBEAT_S, heartbeat.MISSED = 0.2, 10
+heartbeat.HEARTBEAT_S, heartbeat.MISSED = 0.2, 20
 from rlcore_trainer.distributed.processes import JoinedProcesses
 processes = JoinedProcesses(cpu=True)
 processes.exchange(None)
 if processes.rank.index == {stopped}:
-    os.kill(os.getpid(), signal.SIGSTOP)
+    {hangs}
 try:
     processes.exchange(None)
 except ProcessError as error:
@@ -63,8 +64,29 @@ except ProcessError as error:
 @pytest.mark.slow
 @pytest.mark.parametrize("stopped", [0, 1])
 def test_stopped_process_is_noticed_and_named(stopped: int) -> None:
-    with two_processes(WAITS.format(stopped=stopped)) as started:
+    with two_processes(WAITS.format(stopped=stopped, hangs="os.kill(os.getpid(), signal.SIGSTOP)")) as started:
         said, errors = started[1 - stopped].communicate(timeout=120)
-        assert said == f"rank {stopped} of 2 has not responded for 2 s: it hangs, or it was stopped\n", said + errors
+        assert said.startswith(f"rank {stopped} of 2 has not responded for 4 s: it hangs, or it was stopped"), errors
+        assert f"note      rank {stopped} of 2 has not responded for 1 s, and will be ended after 4 s" in errors
         assert started[stopped].communicate(timeout=10) == ("", "")
         assert started[stopped].returncode == -signal.SIGKILL
+
+
+HANGS = """
+    import ctypes, pathlib
+    from rlcore.runs.stacks import stacks_written
+    with stacks_written(pathlib.Path({folder!r}), 1):
+        while True:
+            ctypes.PyDLL(None).sleep(60)  # native code that keeps all threads of Python from working, until a signal
+"""
+
+
+@pytest.mark.slow
+def test_process_that_hangs_leaves_its_stacks(tmp_path: Path) -> None:
+    with two_processes(WAITS.format(stopped=1, hangs=HANGS.strip().format(folder=str(tmp_path)))) as started:
+        said, errors = started[0].communicate(timeout=120)
+        assert "it has written its stacks to stacks-1.txt" in said, errors
+        started[1].communicate(timeout=10)
+    stacks = (tmp_path / "stacks-1.txt").read_text(encoding="utf-8")
+    assert "Current thread" in stacks
+    assert "rlcore_trainer/distributed/heartbeat.py" in stacks

@@ -37,10 +37,11 @@ from rlcore.runs.directory import (
     checkpoints_of,
 )
 from rlcore.runs.output import FAILED, Output
+from rlcore.runs.stacks import stacks_written
 from rlcore.session.datasets import rows_told
 from rlcore.session.exits import ENDS, REPEAT_S, status_of, stops_handled
 from rlcore.session.memory import MemoryEstimate, estimate_memory, peak_line
-from rlcore.session.processes import Processes, world_size
+from rlcore.session.processes import Processes, rank, world_size
 from rlcore.session.resuming import resumed_lines
 from rlcore.session.session import RunSession
 from rlcore.specs import StrategySpec, TrainerSpec
@@ -69,7 +70,7 @@ def trained(
         for line in first_lines if processes.is_main else ():
             output.say(line)
         trainer = trial.registry.load("trainer", trial.config.trainer.id)
-        job, changes = _begin(start, processes, output)
+        job, changes, folder = _begin(start, processes, output)
         for line in first_lines:
             job.note(line)
         if job.directory is not None:
@@ -82,6 +83,7 @@ def trained(
         for line in changes:
             job.say(line)
         with ExitStack() as stopping:
+            stopping.enter_context(stacks_written(folder, rank()))
             stopping.enter_context(_stopping_after_the_step(job, start.request.stops))
             metrics = _train(job, trainer, start, as_json=as_json)
             if job.stop_requested and hold is not None:
@@ -89,8 +91,8 @@ def trained(
             return job, metrics
 
 
-def _begin(start: Prepared, processes: Processes, output: Output) -> tuple[RunSession, list[str]]:
-    """The run to train, and the changes since its last start. The main process creates or opens its directory."""
+def _begin(start: Prepared, processes: Processes, output: Output) -> tuple[RunSession, list[str], Path]:
+    """The run to train, the changes since its last start, and its directory, which the main process opens."""
     trial, asked, checkpoint = start.trial, start.layered.asked, start.trial.resume_from
     resolved, opened = trial.resolved, start.directory
 
@@ -123,7 +125,7 @@ def _begin(start: Prepared, processes: Processes, output: Output) -> tuple[RunSe
         dataset=trial.dataset,
         is_main=processes.is_main,
     )
-    return job, told
+    return job, told, path
 
 
 @contextmanager

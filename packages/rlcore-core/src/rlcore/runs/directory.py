@@ -15,6 +15,7 @@
       model/             the output of a ``builtin:`` builder
       run-id             id of the run at services such as W&B, if a tracker needs one
       output.log         the printed output
+      stacks.txt         where the process has crashed or hung; ``stacks-RANK.txt`` of the other processes
 """
 
 from __future__ import annotations

@@ -11,20 +11,28 @@ import os
 import platform
 import signal
 import threading
+import time
 from contextlib import suppress
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch.distributed as distributed
 from rlcore.console.terminal import say
+from rlcore.runs.stacks import SIGNAL, stacks_file
 from rlcore.session.processes import LAUNCHER
 
 from rlcore_trainer.batching.sharding import Rank
 from rlcore_trainer.distributed.failures import FAILURE
+from rlcore_trainer.distributed.launch import STACKS_S
 
-HEARTBEAT_S = 10.0
-MISSED = 18
-"""Counts of this process during which another one did not count, after which it is lost: three minutes."""
+HEARTBEAT_S = 2.0
+NOTICED, MISSED = 5, 90
+"""Counts of this process without one of another, after which it is reported (10 s) and ended (three minutes).
+
+Native code, such as a compiler, can keep a process from counting for a while."""
+WATCHED = 3
+"""How many processes each one watches: the next ones. All together would load the store with the square of them."""
 STORE_TIMEOUT = timedelta(seconds=60)
 ENDED = "ended"
 
@@ -42,6 +50,7 @@ class Heartbeat:
             host, port, is_master=False, wait_for_workers=False, timeout=STORE_TIMEOUT
         )
         self._rank, self._place = rank, _place()
+        self._watched = {(rank.index + 1 + next) % rank.world_size for next in range(WATCHED)} - {rank.index}
         self._seen: dict[int, str] = {}
         self._missed = [0] * rank.world_size
         self._count(0)
@@ -60,13 +69,13 @@ class Heartbeat:
             count += 1
             try:
                 self._count(count)
-                others = {index: self._last(index) for index in range(self._rank.world_size)}
+                others = {index: self._last(index) for index in self._watched}
             except RuntimeError:
                 if _first_hosts_the_store():  # and does not answer
                     self._miss(0, int(STORE_TIMEOUT.total_seconds() / HEARTBEAT_S))
                 continue
             for index, value in others.items():
-                if index == self._rank.index or value == ENDED:
+                if value == ENDED:
                     continue
                 if value != self._seen.get(index):
                     self._seen[index], self._missed[index] = value, 0
@@ -84,7 +93,10 @@ class Heartbeat:
         return str(self._store.get(key).decode()) if self._store.check([key]) else ""
 
     def _miss(self, index: int, count: int) -> None:
-        self._missed[index] += count
+        noticed, self._missed[index] = self._missed[index] >= NOTICED, self._missed[index] + count
+        if not noticed and self._missed[index] >= NOTICED and (index - self._rank.index) % self._rank.world_size == 1:
+            text = f"rank {index} of {self._rank.world_size} has not responded for {HEARTBEAT_S * NOTICED:g} s"
+            say(f"note      {text}, and will be ended after {HEARTBEAT_S * MISSED:g} s", err=True)
         if self._missed[index] >= MISSED and index != self._rank.index:
             self._missed[index] = 0
             self._end(index)
@@ -92,7 +104,7 @@ class Heartbeat:
     def _end(self, index: int) -> None:
         text = (
             f"rank {index} of {self._rank.world_size} has not responded for {HEARTBEAT_S * MISSED:g} s: "
-            "it hangs, or it was stopped"
+            f"it hangs, or it was stopped; if it could, it has written its stacks to {stacks_file(Path(), index)}"
         )
         if not _first_hosts_the_store() or index:
             with suppress(RuntimeError):
@@ -100,6 +112,8 @@ class Heartbeat:
         pid, _, rest = self._seen.get(index, "").partition(" ")
         if rest.partition(" ")[2] == self._place:
             with suppress(ProcessLookupError):
+                os.kill(int(pid), SIGNAL)
+                time.sleep(STACKS_S)
                 os.kill(int(pid), signal.SIGKILL)
             return
         say(f"error: {text}", err=True)
