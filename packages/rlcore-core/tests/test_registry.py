@@ -13,6 +13,7 @@ from rlcore.plugins.installed import Offer, Plugins
 from rlcore.plugins.loading import load_attribute, pip_line, resource
 from rlcore.plugins.registry import KINDS, Registry, asked
 from rlcore.specs import AlgorithmSpec, EnvironmentSpec, RecipeSpec, RewardSpec, Spec, TrackerSpec
+from rlcore.types import Task, Trajectory
 
 
 class OfferedPlugins(Plugins):
@@ -105,6 +106,25 @@ def test_target_of_the_wrong_form_is_rejected(kind: str, target: str, found: str
     assert caught.value.found == found
     assert f"{kind} {target!r}" in caught.value.message
     assert caught.value.fix
+
+
+class Loud:
+    """A reward that declares its bounds in the way of a file."""
+
+    minimum = -1.0
+
+    def __call__(self, trajectory: Trajectory, task: Task) -> float:
+        return -1.0
+
+
+def test_class_that_contradicts_its_spec_is_rejected() -> None:
+    target = f"{__name__}:Loud"
+    with pytest.raises(PluginError) as caught:
+        registry_of(("a", RewardSpec(id="loud", target=target))).load("reward", "loud")
+    assert caught.value.message == "reward 'loud' and its spec disagree about minimum"
+    assert caught.value.found == f"-1.0 in {target}, and 0.0 in its spec"
+    assert str(caught.value.fix).startswith("set minimum=-1.0 in its RewardSpec")
+    assert registry_of(("a", RewardSpec(id="loud", target=target, minimum=-1.0))).load("reward", "loud") is Loud
 
 
 def test_pip_command_is_suggested_only_for_known_plugins() -> None:

@@ -29,7 +29,7 @@ def rewards_zero(run: Evidence) -> str | None:
 def rewards_rare(run: Evidence) -> str | None:
     """In five steps in a row, at most 5 % of the trajectories succeed, and 80 % of the groups have equal rewards.
 
-    The last one has a reward, since `rewards_zero` is about steps without any.
+    The mean reward of the last step is not 0. A run in which all rewards are 0 is reported by `rewards-zero`.
     """
     solved, equal, rewards = run.recent("accuracy", 5), run.recent("groups/equal", 5), run.recent("reward/mean", 1)
     held = solved and equal and rewards and rewards[0] and max(solved) <= 0.05 and 0.8 <= min(equal) < 1.0
@@ -53,7 +53,7 @@ def groups_equal(run: Evidence) -> str | None:
 
 
 def turn_rewards_missing(run: Evidence) -> str | None:
-    """The run trains on the rewards of turns alone, and no turn has one."""
+    """`algorithm.turn_rewards` is `only`, and no turn of the last step has a reward."""
     if run.setting("algorithm.turn_rewards") != "only":
         return None
     rewards = [one.turn_reward for one in run.trajectories()]
@@ -61,7 +61,7 @@ def turn_rewards_missing(run: Evidence) -> str | None:
 
 
 def weights_negative(run: Evidence) -> str | None:
-    """No reward has a positive weight."""
+    """The weight of each reward is 0 or less."""
     weights = [table.get("weight", 1.0) for table in run.config.get("reward") or () if isinstance(table, Mapping)]
     held = run.rows and weights and all(isinstance(one, (int, float)) and one <= 0 for one in weights)
     return ", ".join(f"reward.{place}.weight={one:g}" for place, one in enumerate(weights)) if held else None
@@ -85,7 +85,7 @@ def rewards_contradict(run: Evidence) -> str | None:
 
 
 def rewards_shuffled(run: Evidence) -> str | None:
-    """The run shuffles its rewards, which is a control experiment."""
+    """`algorithm.shuffle_rewards` is true, which is meant for control experiments."""
     return "a control experiment" if run.rows and run.setting("algorithm.shuffle_rewards") is True else None
 
 
@@ -99,7 +99,7 @@ def not_scored(run: Evidence) -> str | None:
 
 
 def reward_raises(run: Evidence) -> str | None:
-    """A reward fails in two steps in a row, but not as often as in `not_scored`."""
+    """A reward fails in two steps in a row, but too rarely for `not-scored`."""
     counts = [
         sum(value for name, value in row.items() if name.startswith("reward_error/") and name.endswith("/error"))
         for row in run.rows[-2:]
@@ -120,7 +120,7 @@ def cut_by_turn(run: Evidence) -> str | None:
 
 
 def cut_by_context(run: Evidence) -> str | None:
-    """Half of the trajectories of two steps in a row end because the context is full."""
+    """In two steps in a row, half of the trajectories end at the limit of the context."""
     cut = run.shares("length/context", 2)
     return f"{cut[-1]:.0%} of step {run.step}" if cut and min(cut) >= MOSTLY else None
 
@@ -165,7 +165,7 @@ def calls_unreadable(run: Evidence) -> str | None:
 
 
 def calls_missed(run: Evidence) -> str | None:
-    """In two steps in a row, half as many calls as are read, and one in ten trajectories, are in another format."""
+    """In two steps in a row, there is such a call in one of ten trajectories, and one for every two that are read."""
     missed, calls = run.recent("tools/missed", 2), run.recent("tools/calls", 2)
     if not missed or not calls or min(missed) < FEW or min(missed) < MOSTLY * max(calls):
         return None
@@ -195,7 +195,7 @@ def same_answer(run: Evidence) -> str | None:
 
 
 def template_changed(run: Evidence) -> str | None:
-    """The run sets a chat template or format, and for two steps half of the answers are cut or calls unreadable."""
+    """The run sets a chat template or format. For two steps, half of the answers are cut or of the calls unreadable."""
     usual = {"model.chat_template": None, "model.chat_format": "auto"}
     chosen = [f"{key}={run.setting(key)}" for key in usual if run.setting(key) not in (None, usual[key])]
     shares = run.shares("stop/length", 2), run.recent("tools/unreadable", 2)
@@ -203,7 +203,7 @@ def template_changed(run: Evidence) -> str | None:
 
 
 def warm_up_short(run: Evidence) -> str | None:
-    """In the first step after a warm-up, half of the answers do not end, or of the actions or calls cannot be read."""
+    """In the first step after a warm-up, half of the answers do not end, or half of the actions or calls fail."""
     updates = run.setting("warmup.steps")
     if not updates or len(run.rows) != 1:
         return None

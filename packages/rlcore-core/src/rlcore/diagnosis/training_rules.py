@@ -53,7 +53,7 @@ def ratio_high(run: Evidence) -> str | None:
 
 
 def clipped(run: Evidence) -> str | None:
-    """In three steps in a row, clipping removes the gradient of 40 % of the tokens."""
+    """In three steps in a row, it does so for 40 % of the tokens."""
     shares = run.recent("clip/fraction", STEPS)
     return f"{shares[-1]:.0%} of the tokens of step {run.step}" if shares and min(shares) >= 0.4 else None
 

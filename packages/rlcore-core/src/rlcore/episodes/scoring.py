@@ -204,5 +204,5 @@ def _checked(answer: Any, minimum: float, maximum: float) -> RewardResult:
             value = math.inf
         if minimum <= value <= maximum and math.isfinite(value):
             return RewardResult(value=value, components=components, error=result.error, error_kind=kind, text=text)
-        error = f"it returned {value:g}, which is outside [{minimum:g}, {maximum:g}]"
+        error = f"it returned {value:g}, which is outside [{minimum:g}, {maximum:g}], its minimum and maximum"
     return RewardResult(value=None, components=components, error=error, error_kind=kind, text=text)

@@ -34,6 +34,15 @@ CALLED = {
 """Kinds whose targets are functions, or classes that are instantiated and called, with their parameters."""
 
 
+def disagreement(spec: Spec, target: Any, names: frozenset[str]) -> tuple[str, Any] | None:
+    """The first of these fields for which a target has an attribute with another value than its spec, with that."""
+    for name in sorted(names & {field.name for field in fields(spec)}):
+        value = getattr(target, name, None)
+        if isinstance(value, str | int | float | tuple) and value != getattr(spec, name):
+            return name, value
+    return None
+
+
 def mistake_in(kind: str, target: Any) -> tuple[str, str, str] | None:
     """The required form of a target of this kind, its actual form, and the fix; None if the form is valid."""
     is_class = isinstance(target, type)

@@ -13,7 +13,7 @@ from rlcore.atomic_files import FREE_DISK_SPACE, is_full_disk
 from rlcore.errors import EnvironmentFailure, PluginError, RlcoreError, UserError, WriteError, did_you_mean
 from rlcore.plugin_calls import error_text, plugin_code, value_text
 from rlcore.plugins.discovery import Plugin, State, canonical, is_host
-from rlcore.plugins.forms import mistake_in, wrong_fields
+from rlcore.plugins.forms import disagreement, mistake_in, wrong_fields
 from rlcore.plugins.installed import HOOK_OWNERS, Offer, Plugins
 from rlcore.plugins.loading import load_attribute, pip_line, resource, source_line
 from rlcore.specs import CONTRACT_VERSION, AlgorithmSpec, EnvironmentSpec, Spec
@@ -198,10 +198,17 @@ class Registry:
         spec = self.spec(kind, id)
         if kind == "recipe":
             return resource(spec.target)
-        offer = self.offer(kind, id)
-        return self._import(
-            kind, id, where=offer.plugin.origin if offer else None, target=spec.target, needs=spec.needs
-        )
+        where = self._origin(kind, spec)
+        found = self._import(kind, id, where=where, target=spec.target, needs=spec.needs)
+        if (other := disagreement(spec, found, SPEC_ATTRIBUTES)) is not None:
+            name, value = other
+            raise PluginError(
+                f"{_label(kind)} {id!r} and its spec disagree about {name}",
+                found=f"{value!r} in {spec.target}, and {getattr(spec, name)!r} in its spec",
+                where=where,
+                fix=f"set {name}={value!r} in its {type(spec).__name__}: attributes are for components without an id",
+            )
+        return found
 
     def config_model(self, kind: str, id: str) -> Any:
         """The pydantic model of the component's table, or None when it takes no keys.

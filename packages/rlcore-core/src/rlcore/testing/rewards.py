@@ -101,7 +101,8 @@ class _Checks:
                 value = await self._value(_with_answer(case, ""))
                 self.expect(
                     value == self.reward.minimum,
-                    f"an empty answer must score the minimum ({self.reward.minimum:g}), but scores {_shown(value)}",
+                    f"an empty answer must score the minimum ({self.reward.minimum:g}), but scores {_shown(value)}; "
+                    "if that is intended, set rewards_silence=True in its RewardSpec, or on it if it has no id",
                 )
 
     async def values_repeat(self) -> None:

@@ -37,7 +37,8 @@ def read_json(text: str, start: int) -> tuple[Any, int]:
     try:
         return _decoder.raw_decode(text, start)
     except json.JSONDecodeError as error:
-        raise BadJson(f"{error.msg} at character {error.pos - start}") from None
+        reason = error.msg.removesuffix(" at")  # as in "Unterminated string starting at"
+        raise BadJson(f"{reason} at character {error.pos - start}") from None
     except RecursionError:
         raise BadJson("it is nested too deeply") from None
     except ValueError as error:  # a number with thousands of digits, NaN or infinity

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from rl_plugin_plain_sampling.config import PlainSamplingConfig
 from rl_plugin_plain_sampling.engine import PlainSampling
 from rlcore import Completion, NamedTensor, Prompt, Sampling, TokenIds
 from rlcore.testing import check_engine, check_plugin
@@ -56,10 +57,10 @@ def test_plugin_conforms() -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("temperature", [0.0, 2.0])
-def test_log_probabilities_are_those_of_the_loaded_weights(folder: Path, temperature: float) -> None:
+@pytest.mark.parametrize(("temperature", "cache"), [(0.0, True), (2.0, True), (2.0, False)])
+def test_log_probabilities_are_those_of_the_loaded_weights(folder: Path, temperature: float, cache: bool) -> None:
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, trust_remote_code=False)
-    engine = PlainSampling(None, Source(folder), EngineContext(device="cpu"))
+    engine = PlainSampling(PlainSamplingConfig(cache=cache), Source(folder), EngineContext(device="cpu"))
     for version in (1, 2):
         found = sampled(engine, temperature=temperature)
         assert found.logprobs == pytest.approx(logprobs_of(model, found), abs=1e-4)
@@ -78,12 +79,12 @@ def test_engine_conforms_while_the_weights_change(folder: Path) -> None:
             for parameter in source.model.parameters():
                 parameter.mul_(1.1)
 
-    engine = PlainSampling(None, source, EngineContext(device="cpu"))
+    engine = PlainSampling(PlainSamplingConfig(), source, EngineContext(device="cpu"))
     check_engine(engine, source, Prompt(token_ids=PROMPT), train)
 
 
 def test_generation_ends_at_a_stop_token_and_at_the_context(folder: Path) -> None:
-    engine = PlainSampling(None, Source(folder), EngineContext(device="cpu", max_context_tokens=5))
+    engine = PlainSampling(PlainSamplingConfig(), Source(folder), EngineContext(device="cpu", max_context_tokens=5))
     found = sampled(engine, seed=3)
     assert (len(found.token_ids), found.finish_reason) == (2, "length")
     again = sampled(engine, seed=3, stop_token_ids=(found.token_ids[0],))

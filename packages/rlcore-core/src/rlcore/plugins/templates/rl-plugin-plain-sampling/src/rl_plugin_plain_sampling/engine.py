@@ -14,6 +14,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 if TYPE_CHECKING:
     from rlcore_rollout.engines.context import EngineContext
 
+    from rl_plugin_plain_sampling.config import PlainSamplingConfig
+
 
 class PlainSampling:
     """Continues one prompt at a time with a model of transformers, in float32, with its own copy of the weights.
@@ -21,9 +23,10 @@ class PlainSampling:
     A run makes many calls at once. An engine that serves them together is much faster.
     """
 
-    def __init__(self, config: None, source: WeightSource, context: EngineContext) -> None:
+    def __init__(self, config: PlainSamplingConfig, source: WeightSource, context: EngineContext) -> None:
         self.device = "cpu" if context.device == "cpu" or not torch.cuda.is_available() else "cuda"
         self.model = _model(source).to(self.device).eval()
+        self.cached = config.cache
         self.context = context.max_context_tokens or int(self.model.config.max_position_embeddings)
         # The event loop, which also runs the tools, must not wait for the model. One thread keeps the calls apart.
         self.thread = ThreadPoolExecutor(1)
@@ -63,7 +66,7 @@ class PlainSampling:
         unread = list(prompt.token_ids)
         while not stopped and len(tokens) < min(sampling.max_new_tokens, self.context - start):
             ids = torch.tensor([unread], device=self.device)
-            output = self.model(input_ids=ids, past_key_values=cache, use_cache=True)
+            output = self.model(input_ids=ids, past_key_values=cache, use_cache=self.cached)
             cache, logits_V = output.past_key_values, output.logits[0, -1].float()
             # A random number belongs to the seed and the position of its token, so a run can be repeated. The
             # log-probability is that at temperature 1, whatever the sampling.
@@ -71,7 +74,8 @@ class PlainSampling:
             (token,), (logprob,) = draw(logits_V[None], [sampling], number)
             tokens.append(token)
             logprobs.append(logprob)
-            unread, stopped = [token], token in sampling.stop_token_ids
+            unread = [token] if self.cached else [*unread, token]
+            stopped = token in sampling.stop_token_ids
         return Completion(
             token_ids=TokenIds(tokens),
             logprobs=Logprobs(logprobs),

@@ -10,6 +10,7 @@ rlcore_specs = [
     EngineSpec(
         id="plain-sampling",
         target=f"{HERE}.engine:PlainSampling",
+        config=f"{HERE}.config:PlainSamplingConfig",
         summary="Samples with transformers, one prompt at a time.",
         unserved=(("lora.rank", "it copies whole weights"), ("lora.adapter", "it copies whole weights")),
     )
