@@ -12,6 +12,8 @@ from subprocess import CompletedProcess
 import pytest
 from finished_runs import succeeded
 from preloaded import rlcore_command
+from rlcore.session.session import RunSession
+from rlcore_trainer.checks.demonstrations import check
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2_5_VLConfig
 
 pytestmark = pytest.mark.slow
@@ -118,3 +120,28 @@ def test_doctor_checks_a_named_recipe(tmp_path: Path) -> None:
     assert any("Qwen/Qwen2.5-3B-Instruct" in row["text"] for row in rows)
     assert any(row["text"].startswith("memory about ") for row in rows)
     assert rlcore_command(["doctor", "-r", "gsm8k-tools/none"], tmp_path).returncode == 2
+
+
+def spell(word: str) -> str:
+    """Spell a word.
+
+    Args:
+        word: the word
+    """
+    return "-".join(word)
+
+
+@pytest.mark.parametrize(("tool", "noted"), [(f"{__name__}:spell", True), ("calculator", False)])
+def test_demonstrations_with_another_tool_are_noted(tool: str, noted: bool) -> None:
+    values = {
+        "model": {"path": "builtin:tiny-qwen2"},
+        "environment": {"id": "gsm8k-tools", "tools": [tool]},
+        "data": {"train": "generated"},
+        "warmup": {"steps": 1},
+        "reward": [{"id": "math-numeric-equal"}],
+        "trainer": {"steps": 1},
+    }
+    found = [one.text for one in check(RunSession.create(values))]
+    assert [text.partition(".")[0] for text in found] == noted * [
+        "the demonstrations call calculator, which is not among the tools: spell"
+    ]

@@ -10,6 +10,8 @@ from pathlib import Path
 
 SIGNAL = signal.SIGUSR1
 """Makes a process write its stacks. It works in every process that is not stopped, also within native code."""
+WRITTEN_S = 1.0
+"""Time for a process to write its stacks."""
 
 
 def stacks_file(run: Path, rank: int) -> Path:

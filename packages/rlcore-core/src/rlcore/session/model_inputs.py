@@ -158,7 +158,7 @@ def check_tools_of_environments(run: RunComponents, folder: Path) -> None:
         UserError: the chat format of the model folder cannot show them.
     """
     for one in run.environments if run.engine_spec.speaks == "tokens" else ():
-        if tools := _tools(run, one):
+        if tools := tools_of(run, one):
             check_tools(run, folder, tools)
 
 
@@ -171,8 +171,8 @@ def check_tools(run: RunComponents, folder: Path, tools: Sequence[ToolSchema]) -
     asked(f"prompt of {named}", chat_format.prompt, (Message(role="user", content="Hello"),), tools)
 
 
-def _tools(run: RunComponents, one: ResolvedEnvironment) -> Sequence[ToolSchema]:
-    """The tools that an environment offers in every episode."""
+def tools_of(run: RunComponents, one: ResolvedEnvironment) -> Sequence[ToolSchema]:
+    """The tools that an environment offers in every episode, as far as they are known before the first."""
     if not one.is_hosted:
         target = run.load("environment", one.id)
         if isinstance(target, type) and issubclass(target, ToolEnvironment):

@@ -19,12 +19,11 @@ from typing import Any
 
 import torch.distributed as distributed
 from rlcore.console.terminal import say
-from rlcore.runs.stacks import SIGNAL, stacks_file
+from rlcore.runs.stacks import SIGNAL, WRITTEN_S, stacks_file
 from rlcore.session.processes import LAUNCHER
 
 from rlcore_trainer.batching.sharding import Rank
 from rlcore_trainer.distributed.failures import FAILURE
-from rlcore_trainer.distributed.launch import STACKS_S
 
 HEARTBEAT_S = 2.0
 NOTICED, MISSED = 5, 90
@@ -113,7 +112,7 @@ class Heartbeat:
         if rest.partition(" ")[2] == self._place:
             with suppress(ProcessLookupError):
                 os.kill(int(pid), SIGNAL)
-                time.sleep(STACKS_S)
+                time.sleep(WRITTEN_S)
                 os.kill(int(pid), signal.SIGKILL)
             return
         say(f"error: {text}", err=True)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, cast
 from rlcore.checks import Finding, failure, warning
 from rlcore.console.terminal import say
 from rlcore.console.wording import counted
-from rlcore.runs.stacks import SIGNAL
+from rlcore.runs.stacks import SIGNAL, WRITTEN_S
 from rlcore.runs.surroundings import usable_cores
 from rlcore.session.exits import stops_handled
 from rlcore.session.processes import LAUNCHER, Alone, Processes, Start, world_size
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 GRACE_S = 15.0
 """Seconds that the other processes get to notice a failure before they are stopped."""
-STACKS_S = 1.0
-"""Time for a process to write its stacks before it is stopped."""
 
 
 def check(run: RunSession) -> Iterator[Finding]:
@@ -159,7 +157,7 @@ def _wait(processes: Sequence[subprocess.Popen[bytes]], store: Store) -> str | N
         if failed is not None and time.monotonic() - failed_at > GRACE_S * (1 + asked / 2):
             if not asked:  # where they wait
                 _signal(processes, SIGNAL)
-                time.sleep(STACKS_S)
+                time.sleep(WRITTEN_S)
             # The first signal stops after the step, the second interrupts the step, the third kills.
             _signal(processes, (signal.SIGTERM, signal.SIGINT, signal.SIGKILL)[min(asked, 2)])
             asked += 1
