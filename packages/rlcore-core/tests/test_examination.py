@@ -110,7 +110,7 @@ def test_duplicate_id_is_reported_for_both_plugins(install: Install) -> None:
         install(name, REWARD.format(id="exact", target="math:sqrt"))
     (complaint,) = complaints()
     assert complaint.problem == "the reward 'exact' is also registered by other-rl 1.2, so neither can be used"
-    assert complaint.fix == "disable one: RLCORE_DISABLE_PLUGINS=acme-rl"
+    assert complaint.fix == "change the id, or disable one: RLCORE_DISABLE_PLUGINS=acme-rl"
     (problem,) = problems("other-rl")
     assert "acme-rl 1.2" in problem
 

@@ -49,7 +49,7 @@ def test_fix_of_an_error_names_the_typed_command() -> None:
 
 def test_hints_name_folders_of_a_clone_until_rlcore_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading, "PUBLISHED", False)
-    clone = "   (in a clone of rlcore)"
+    clone = "   # in a clone of rlcore"
     assert pip_line(["rlcore-rollout[vllm]"]) == f"pip install './packages/rlcore-rollout[vllm]'{clone}"
     assert pip_line(["rl-plugin-gsm8k-tools>=0.1"]) == f"pip install ./plugins/rl-plugin-gsm8k-tools{clone}"
     assert pip_line(["rlcore"]) == f"pip install ./packages/*{clone}"

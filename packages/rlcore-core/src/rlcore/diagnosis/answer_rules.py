@@ -195,7 +195,10 @@ def same_answer(run: Evidence) -> str | None:
 
 
 def template_changed(run: Evidence) -> str | None:
-    """The run sets a chat template or format. For two steps, half of the answers are cut or of the calls unreadable."""
+    """In two steps in a row, half of the answers are cut, or half of the calls are unreadable.
+
+    The rule is only for runs that set a chat template or format.
+    """
     usual = {"model.chat_template": None, "model.chat_format": "auto"}
     chosen = [f"{key}={run.setting(key)}" for key in usual if run.setting(key) not in (None, usual[key])]
     shares = run.shares("stop/length", 2), run.recent("tools/unreadable", 2)

@@ -148,7 +148,9 @@ def _free(folder: Path) -> Path:
     """The absolute path of a folder that can be created, or replaced because it is empty."""
     path = folder.expanduser().resolve()
     found, fix = None, "another folder for --output"
-    if not path.parent.is_dir():
+    if path.parent.is_file():
+        found = f"{path.parent} is a file"
+    elif not path.parent.is_dir():
         found, fix = f"no folder {path.parent}", f"mkdir -p {shlex.quote(str(path.parent))}"
     elif path == Path.cwd():
         found, fix = "the current folder", "change to its parent, and give its name to --output"

@@ -54,10 +54,11 @@ def _check_targets(kind: str, offer: Offer) -> Iterator[Complaint]:
                 load_attribute(target, needs=spec.needs)
         except UserError as error:
             text = f"{error.message}: {error.found}" if error.found else error.message
-            near = f"; {error.fix}" if (error.fix or "").startswith("did you mean") else ""
+            own = error.fix or ""
+            near = f"; {own}" if own.startswith("did you mean") else ""
             problem = f"{name} of the {kind.replace('_', ' ')} {spec.id!r}: {text}{near}"
-            fix = f"edit the spec in {plugin.module}, or pip install --upgrade {plugin.distribution}"
-            yield Complaint(problem=problem, fix=fix)
+            other = f"edit the spec in {plugin.module}, or pip install --upgrade {plugin.distribution}"
+            yield Complaint(problem=problem, fix=own if own.startswith("edit ") else other)
 
 
 def _check_conflicts(kind: str, offer: Offer, rivals: list[Offer]) -> Iterator[Complaint]:
@@ -71,7 +72,7 @@ def _check_conflicts(kind: str, offer: Offer, rivals: list[Offer]) -> Iterator[C
         return
     others = " and ".join(sorted({rival.plugin.origin for rival in rivals}))
     problem = f"{what} is also registered by {others}, so neither can be used"
-    yield Complaint(problem=problem, fix=f"disable one: RLCORE_DISABLE_PLUGINS={offer.plugin.name}")
+    yield Complaint(problem=problem, fix=f"change the id, or disable one: RLCORE_DISABLE_PLUGINS={offer.plugin.name}")
 
 
 def _is_defined_in_source(target: str) -> bool:

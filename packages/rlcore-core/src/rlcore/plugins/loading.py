@@ -152,7 +152,7 @@ def pip_line(requirements: Sequence[str]) -> str:
     texts = [text if PUBLISHED else _in_a_clone(text) for text in requirements]
     words = [f"'{text}'" if set(text) & set("[]<>=!~; ") else text for text in texts]
     command = " ".join(["uv pip install" if started_by_uv() else "pip install", *words])
-    return command if texts == list(requirements) else f"{command}   (in a clone of rlcore)"
+    return command if texts == list(requirements) else f"{command}   # in a clone of rlcore"
 
 
 def _in_a_clone(requirement: str) -> str:

@@ -275,7 +275,7 @@ class Registry:
         raise PluginError(
             f"there is no plugin {name!r}",
             found=f"installed plugins: {', '.join(names)}",
-            fix=_hint(name, names) or "rlcore plugins list",
+            fix=f"{_hint(name, names) or 'rlcore plugins list'}; that of a folder: uv pip install -e FOLDER",
         )
 
     def _unknown(self, kind: str, id: str) -> PluginError:

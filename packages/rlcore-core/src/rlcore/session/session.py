@@ -14,6 +14,7 @@ from rlcore.config.resolve import Purpose
 from rlcore.console.escaping import printable
 from rlcore.contracts import Dataset, Sampler, Tracker, WeightSource
 from rlcore.diagnosis.diagnosing import Diagnoser, Diagnosis, failure_found
+from rlcore.episodes.calls import describe
 from rlcore.errors import UserError
 from rlcore.plugin_calls import error_text, plugin_code
 from rlcore.plugins.observers import Observers
@@ -195,7 +196,7 @@ class RunSession(RunComponents):
             raise
         except Exception as error:  # the boundary to trackers
             self.trackers.remove((name, tracker))
-            self.say(f"{self.registry.named('tracker', name)} failed and is disabled: {error_text(error)}")
+            self.say(f"{self.registry.named('tracker', name)} failed and is disabled: {describe(error)}")
 
     def _alert(self, found: Diagnosis, *, repeated: bool = False) -> None:
         found = replace(found, text=printable(found.text), fix=printable(found.fix))
@@ -211,7 +212,7 @@ class RunSession(RunComponents):
                         getattr(tracker, method)(*arguments)
             except Exception as error:  # the boundary to trackers
                 self._without.add((name, method))
-                self.say(f"{named} failed in {method}, which is disabled: {error_text(error)}")
+                self.say(f"{named} failed in {method}, which is disabled: {describe(error)}")
 
     def say(self, *lines: str) -> None:
         """Print lines, and write them to ``output.log``. A line break inside a line is escaped."""

@@ -10,6 +10,8 @@ from functools import partial
 from numbers import Real
 from typing import Any
 
+from rlcore.console.wording import counted
+from rlcore.episodes.calls import describe
 from rlcore.episodes.context import EpisodeContext
 from rlcore.episodes.rewards import SelectedReward
 from rlcore.episodes.threads import run_in_thread
@@ -99,6 +101,8 @@ class Findings:
     def __init__(self, subject: str) -> None:
         self._subject = subject
         self._sentences: list[str] = []
+        self._failed: dict[str, list[str]] = {}
+        """The checks that failed with the same exception, by its text."""
 
     def expect(self, kept: bool, sentence: str) -> bool:
         """Record the sentence if the expectation is not met. Returns ``kept``."""
@@ -115,10 +119,13 @@ class Findings:
         except TimeoutError:
             self.expect(False, f"{what}: no answer within {DEADLINE_S:g} s")
         except Exception as error:
-            self.expect(False, f"{what}: {type(error).__name__}: {error}")
+            self._failed.setdefault(describe(error), []).append(what)
 
     def conclude(self) -> None:
         """Raise one `AssertionError` with all sentences if there are any."""
+        for text, (what, *others) in self._failed.items():
+            more = f" and {counted(len(others), 'other check')}" if others else ""
+            self._sentences.append(f"{what}{more}: {text}")
         if self._sentences:
             raise AssertionError(
                 "\n".join([f"{self._subject} breaks the contract:", *map("  - {}".format, self._sentences)])
