@@ -65,6 +65,16 @@ def test_console_ends_with_curves_and_first_best_last(tmp_path: Path, capsys: py
     assert "\r" not in shown
 
 
+def test_console_draws_the_reward_if_no_task_is_ever_solved(capsys: pytest.CaptureFixture[str]) -> None:
+    tracker = ConsoleTracker(None, None)
+    for step, reward in ((0, -1200.0), (10, -300.0)):
+        tracker.log(step, {"evaluation/accuracy": 0.0, "evaluation/reward": reward})
+    tracker.close()
+    shown = capsys.readouterr().out
+    assert "reward on held-out tasks" in shown
+    assert "    best   -300.000   step 10" in shown
+
+
 def test_console_of_a_resumed_run_continues_its_curve(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tracker = JsonlTracker(None, tmp_path)
     for step in range(1, 4):

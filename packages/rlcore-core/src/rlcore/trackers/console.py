@@ -72,7 +72,7 @@ COLUMNS = (
 )
 """Label, metric and format. A column without a value is omitted."""
 EVALUATED = {"loss": "7.4f", "perplexity": "9.3f", "accuracy": ".3f", "reward": ".3f"}
-"""Metrics of an evaluation and their formats. The first available one is drawn as a curve."""
+"""Metrics of an evaluation and their formats. The first that is not 0 at all steps is drawn as a curve."""
 CURVES = {"reward/mean": "mean reward in training", "loss": "loss in training"}
 """Training metrics that are drawn as a curve; a run has one of them."""
 
@@ -87,8 +87,7 @@ class ConsoleTracker:
         self._output = Output()
         self._values: list[tuple[int, float]] = []
         self._title = CURVES["reward/mean"]
-        self._evaluations: list[tuple[int, float]] = []
-        self._what = "accuracy"
+        self._evaluated: dict[str, list[tuple[int, float]]] = {}
         if directory is not None:
             self._output.log = directory / "output.log"
             for line in read_metrics(directory / "metrics.jsonl"):  # continue the curve of a resumed run
@@ -115,9 +114,14 @@ class ConsoleTracker:
                 break
         for name in EVALUATED:
             if math.isfinite(value := metrics.get(f"evaluation/{name}", math.nan)):
-                self._what = name
-                self._evaluations.append((step, value))
-                break
+                self._evaluated.setdefault(name, []).append((step, value))
+
+    def _evaluations(self) -> tuple[str, list[tuple[int, float]]]:
+        """The metric of evaluations that is drawn, with its values; rewards below 1 may never be an accuracy."""
+        for name, values in self._evaluated.items():
+            if any(value for _, value in values):
+                return name, values
+        return next(iter(self._evaluated.items()), ("accuracy", []))
 
     def _step_line(self, step: int, metrics: Mapping[str, float]) -> str:
         parts = [f"step {step:>5}"]
@@ -141,25 +145,27 @@ class ConsoleTracker:
                 parts.append(f"{name.split('/')[1]} {value:.3f}")
         if (seconds := metrics.get("time/evaluation_s")) is not None:
             parts.append(f"{seconds:.1f} s")
-        if len(self._evaluations) > 1:
-            high = None if self._what == "loss" else 1.0
-            parts.append(sparkline([value for _, value in self._evaluations], low=0.0, high=high))
+        what, values = self._evaluations()
+        if len(values) > 1:
+            high = 1.0 if what == "accuracy" else None
+            low = None if what == "reward" else 0.0
+            parts.append(sparkline([value for _, value in values], low=low, high=high))
         return "  ".join(parts)
 
     def close(self) -> None:
         """Print the curve, and the first, best and last evaluation. In a notebook, they are only written to the log."""
         rows: list[str] = []
-        what = "conversations" if self._what == "loss" else "tasks"
+        what, evaluations = self._evaluations()
         if len(self._values) > 1:
             rows += ["", *area_chart(*zip(*self._values, strict=True), title=self._title)]
-        if len(self._evaluations) > 1:
-            title = f"{self._what} on held-out {what}"
-            rows += ["", *area_chart(*zip(*self._evaluations, strict=True), title=title)]
-        if self._evaluations:
-            first, last = self._evaluations[0], self._evaluations[-1]
-            sign = -1 if self._what == "loss" else 1
-            best = max(self._evaluations, key=lambda entry: (sign * entry[1], sign * entry[0]))
-            rows += ["", f"  held-out {self._what}"]
+        if len(evaluations) > 1:
+            title = f"{what} on held-out {'conversations' if what == 'loss' else 'tasks'}"
+            rows += ["", *area_chart(*zip(*evaluations, strict=True), title=title)]
+        if evaluations:
+            first, last = evaluations[0], evaluations[-1]
+            sign = -1 if what == "loss" else 1
+            best = max(evaluations, key=lambda entry: (sign * entry[1], sign * entry[0]))
+            rows += ["", f"  held-out {what}"]
             rows += [
                 f"    {name:<5}  {value:6.3f}   step {step}"
                 for name, (step, value) in (("first", first), ("best", best), ("last", last))
