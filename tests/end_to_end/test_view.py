@@ -226,6 +226,29 @@ def test_name_of_a_column_is_inserted_into_the_condition(page: sync_api.Page, se
     sync_api.expect(condition).to_have_value('metrics["tools/calculator"] > 0')
     condition.press("Enter")
     page.get_by_role("columnheader", name="tools/calculator").wait_for()
+    condition.fill("tool_errors = 0")
+    condition.press("Enter")
+    sync_api.expect(page.get_by_role("alert")).to_contain_text("no condition")
+    assert "--" not in page.get_by_role("alert").inner_text()
+    page.get_by_role("button", name="tool_errors").wait_for()
+    condition.fill('why == "equal"')
+    condition.press("Enter")
+    page.get_by_role("gridcell", name="equal", exact=True).first.wait_for()
+
+
+def test_extreme_token_of_a_step_is_a_link_to_its_place(page: sync_api.Page, served: Served) -> None:
+    go(page, served, "run/wrong/train/2")
+    page.get_by_text("highest ratio").get_by_role("link").click()
+    page.locator(".token-card").get_by_text("ratio", exact=True).wait_for()
+    assert page.get_by_label("Colour").input_value() == "ratio"
+
+
+def test_keys_go_back_over_the_groups_of_a_step(page: sync_api.Page, served: Served) -> None:
+    go(page, served, "run/wrong/train/1/1/0")
+    page.get_by_text("Facts", exact=True).wait_for()
+    page.keyboard.press("[")
+    page.get_by_role("heading", name="Sibling 3").wait_for()
+    assert page.evaluate("location.hash") == "#/run/wrong/train/1/0/3"
 
 
 def test_runs_are_selected_by_keys_and_compared(page: sync_api.Page, served: Served) -> None:

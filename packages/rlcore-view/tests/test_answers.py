@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,11 @@ import pytest
 from PIL import Image
 from rlcore.diagnosis.diagnosing import diagnose
 from rlcore.errors import DataError, RlcoreError, UserError
+from rlcore.rollouts.evidence import write_times
+from rlcore.rollouts.index import evidence_file
 from rlcore.rollouts.records import BlobStore, read_groups
 from rlcore.rollouts.writing import Unfinished, write_record
+from rlcore.types import Message, Timing, ToolCall
 from rlcore_view.errors import NotFoundError
 from rlcore_view.library import Library
 from rlcore_view.routes import answer, media
@@ -83,6 +87,8 @@ def test_metrics_are_read_from_where_the_last_answer_ended(run: Path, ask: Ask) 
 def test_state_is_running_while_a_process_has_the_lock(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rlcore_view.run.LOCK_S", 0.0)
     shown = Library([run]).run("first")
+    assert shown.state()["state"] == "stopped"  # at step 2 of 9
+    (run / "output.log").write_text("ended     early after step 2: accuracy has not improved\n", encoding="utf-8")
     assert shown.state()["state"] == "ended"
     assert not (run / ".lock").exists()
     with (run / ".lock").open("w", encoding="utf-8") as lock:
@@ -93,6 +99,15 @@ def test_state_is_running_while_a_process_has_the_lock(run: Path, monkeypatch: p
     assert shown.findings()[0]["rule"] == "failed"
     with (run / ".lock").open("w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # which the question has released
+
+
+def test_run_that_has_not_ended_a_step_has_the_last_line_of_its_output(run: Path, ask: Ask) -> None:
+    (run / "metrics.jsonl").unlink()
+    (run / "output.log").write_text("warm-up    1/450\nprogress  warm-up  54 of 450 steps\n\n", encoding="utf-8")
+    with (run / ".lock").open("w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        activities = [found["activity"] for found in (ask("runs/first/state"), ask("runs/first"), *ask("runs")["runs"])]
+    assert activities == ["warm-up 54 of 450 steps"] * 3
 
 
 def test_findings_of_a_run_that_goes_on_are_those_of_diagnose(run: Path) -> None:
@@ -123,6 +138,7 @@ def test_rows_of_a_step_include_what_it_trained_of_earlier_steps(ask: Ask) -> No
 def test_group_has_what_the_page_shows(ask: Ask) -> None:
     found = ask("runs/first/train/1/0")
     assert (found["task"], found["previous"], found["next"]) == ("a", None, 1)
+    assert ask("runs/first/train/1/1")["previous_sibling"] == 1
     assert found["fields"]["answer"] == "42"
     assert found["fields"]["x"].endswith("5,000 further characters are not shown")
     assert "<script>alert(1)</script>\u202e\x1b[31m" in found["prompt"][0]["parts"][0]["text"]
@@ -134,6 +150,35 @@ def test_group_has_what_the_page_shows(ask: Ask) -> None:
     assert [(time["kind"], time["start"]) for time in one["times"]] == [("queue", 0.0), ("turn", 0.5)]
     carried = ask("runs/first/train/1/2")["trajectories"][0]["row"]
     assert (carried["fate"], carried["trained_step"], carried["staleness"]) == ("carried", 2, 1)
+
+
+def test_unreadable_call_has_what_the_policy_wrote(run: Path, ask: Ask) -> None:
+    group = _group(run, 2)
+    (segment,) = group.trajectories[0].segments
+    prompt, answer = segment.turns
+    calls = (ToolCall(name="python", error="no JSON"), ToolCall(name="", error="no JSON"))
+    answer = replace(answer, messages=(Message(role="assistant", content="the answer", tool_calls=calls),))
+    one = replace(group.trajectories[0], segments=(replace(segment, turns=(prompt, answer)),))
+    write_record(run / "rollouts" / "train-000008.jsonl.gz", [replace(group, trajectories=(one,))])
+    (turn,) = ask("runs/first/train/8/0")["trajectories"][0]["segments"][0]["turns"][1:]
+    assert [call["arguments"] for call in turn["messages"][0]["calls"]] == ["is 42 0 你好", ""]
+
+
+def test_extremes_of_a_step_are_places_of_tokens_and_tools(run: Path, ask: Ask) -> None:
+    found = ask("runs/first/train/2/extremes")  # which trained a group of step 1
+    places = [[one[name] for name in ("column", "step", "group", "sibling", "segment")] for one in found["tokens"]]
+    assert places == [["ratio", 1, 2, 1, 0], ["logprob", 1, 2, 1, 0]]
+    for one in found["tokens"]:
+        (segment,) = ask("runs/first/train/1/2/1/tokens")["segments"]
+        assert segment["columns"][one["column"]][one["token"]] == pytest.approx(one["value"])
+    group = _group(run, 1)
+    times = [Timing(kind="tool", name="python", start=0.0, seconds=seconds) for seconds in (1.0, 3.0)]
+    slow = replace(group, trajectories=(group.trajectories[0], replace(group.trajectories[1], times=tuple(times))))
+    write_times(evidence_file(run / "rollouts" / "train-000001.jsonl.gz", "times.jsonl.gz"), [slow])
+    tools = {"count": 2, "mean": 2.0, "name": "python", "seconds": 3.0, "group": 0, "sibling": 1}
+    assert ask("runs/first/train/1/extremes")["tools"] == tools
+    assert ask("runs/first/evaluation/0/extremes") == {"tokens": [], "tools": None}
+    assert ask("runs/first/train/4/extremes")["tokens"] == []
 
 
 def test_step_in_progress_grows(run: Path, ask: Ask) -> None:
@@ -229,7 +274,7 @@ def test_damaged_runs_do_not_prevent_others(run: Path) -> None:
     lines = {line["id"]: line for line in answer(library, "runs", {})["runs"]}
     states = {name: line["state"] for name, line in lines.items()}
     damaged = dict.fromkeys(("no-config", "bad-toml", "pipe"), "damaged")
-    assert states == {"first": "ended", "empty-model": "ended", "strange-files": "ended", **damaged}
+    assert states == {"first": "stopped", "empty-model": "ended", "strange-files": "stopped", **damaged}
     assert all(lines[name]["problem"] for name in damaged)
     assert answer(library, "runs/strange-files", {})["files"] == answer(library, "runs/first", {})["files"]
 
@@ -239,11 +284,11 @@ def test_list_of_many_runs_is_shown_before_all_are_read(run: Path) -> None:
     library = Library([run.parent], reading_s=0)
     assert [line["state"] for line in library.lines()] == ["unread", "unread"]
     library.run("first").line()
-    assert [(line["state"], line["step"]) for line in library.lines()] == [("ended", 2), ("unread", 0)]
+    assert [(line["state"], line["step"]) for line in library.lines()] == [("stopped", 2), ("unread", 0)]
     library.run("second").line()
     with (run / "metrics.jsonl").open("a", encoding="utf-8") as file:
         file.write('{"step": 3}\n')
-    assert [(line["state"], line["step"]) for line in library.lines()] == [("ended", 3), ("ended", 2)]
+    assert [(line["state"], line["step"]) for line in library.lines()] == [("stopped", 3), ("stopped", 2)]
 
 
 def test_damaged_files_cost_only_their_answers(run: Path, ask: Ask) -> None:

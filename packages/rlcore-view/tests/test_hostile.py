@@ -63,7 +63,7 @@ def test_damaged_values_cost_only_what_they_belong_to(run: Path, damage: Damage)
     damage(run)
     library = Library([run.parent])
     lines = {line["id"]: line for line in answer(library, "runs", {})["runs"]}
-    assert lines["other"]["state"] == "ended"
+    assert lines["other"]["state"] == "stopped"
     for path in ("", "/metrics", "/findings", "/find", "/train/1", "/train/1/0", "/train/3", "/train/3/0"):
         with suppress(RlcoreError):
             json.dumps(answer(library, f"runs/first{path}", {}), allow_nan=False)

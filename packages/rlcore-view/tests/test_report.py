@@ -31,6 +31,9 @@ def test_best_and_worst_trajectories_are_kept_with_the_answers_of_the_server(run
     kept = answers["api/runs/first/find"]["rows"]
     assert contents.trajectories == len(kept) == 3
     assert {row["purpose"] for row in kept} == {"evaluation", "train"}
+    assert any(row["reward"] is None for row in kept)
+    assert any(row.get("fate") == "dropped" for row in kept)
+    assert (answers["api/runs/first/find"]["searched"], len(ask("runs/first/find", limit="99")["rows"])) == (14, 14)
     for row in kept:
         place = f"runs/first/{row['purpose']}/{row['step']}/{row['group']}"
         assert answers[f"api/{place}"] == ask(place)
@@ -81,7 +84,8 @@ def test_damaged_groups_and_large_steps_are_left_out(run: Path, monkeypatch: pyt
     contents, _, answers = contents_of(run)
     steps = [path for path in answers if re.fullmatch("api/runs/first/(train|evaluation)/[0-9]+", path)]
     assert sum(len(answers[path]["rows"]) for path in steps) <= 3
-    assert contents.trajectories == whole  # a step need not be in the report to be chosen from
+    # The best and the worst need not be in a step of the report; what is unusual is chosen from those.
+    assert contents.trajectories == whole - len(report.UNUSUAL)
     (run / "rollouts" / "evaluation-000000.jsonl.gz").write_bytes(b"damaged")
     assert 0 < contents_of(run)[0].trajectories < whole
 

@@ -103,7 +103,7 @@ def test_carried_group_has_the_values_of_the_step_that_trained_it(ask: Ask) -> N
     [
         ("evaluation/0/0/0", "evaluation"),
         ("train/1/0/0", "50%"),
-        ("train/1/1/0", "dropped: equal"),
+        ("train/1/1/0", "dropped: all rewards are equal"),
         ("train/3/0/0", "token_evidence|stored"),
         ("train/4/0/0", "not trained yet"),
     ],

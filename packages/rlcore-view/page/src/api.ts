@@ -13,9 +13,11 @@ export interface RunLine {
   /** Unix time in seconds. */
   started: Num;
   /** Of many runs, some are unread at first: asking again reads them. */
-  state: "running" | "ended" | "failed" | "damaged" | "unread";
+  state: "running" | "ended" | "stopped" | "failed" | "damaged" | "unread";
   /** Why it is damaged or failed; otherwise empty. */
   problem: string;
+  /** The last line of the output of a run that goes on and has not ended a step; otherwise empty. */
+  activity: string;
   /** Last step with metrics, and the number of steps that were asked for. */
   step: number;
   steps: Num;
@@ -127,13 +129,24 @@ export interface Found {
   columns: string[];
   /** Whether trajectories have small pictures. */
   pictures: boolean;
+  /** Which trajectories a report has. */
+  about?: string;
+}
+
+/** The extreme tokens of a step, and how long its tools took. */
+export interface Extremes {
+  /** The highest ratio and the lowest log-probability. */
+  tokens: { column: string; value: Num; step: number; group: number; sibling: number; segment: number; token: number }[];
+  /** Their number and mean, and the slowest. */
+  tools: { count: number; mean: number; name: string; seconds: number; group: number; sibling: number } | null;
 }
 
 export type Part = { text: string } | { image: string };
 
 export interface ToolCall {
   name: string;
-  /** The arguments as indented JSON; a single argument that has code or text is "code" instead. */
+  /** The arguments as indented JSON; a single argument that has code or text is "code" instead. The first call of a
+   *  turn that could not be read has what the policy wrote. */
   arguments: string;
   code: string;
   error: string | null;
@@ -269,6 +282,8 @@ export interface Group {
   /** Neighbours in the same file; null at an end. */
   previous: number | null;
   next: number | null;
+  /** The last one of the previous group. */
+  previous_sibling: number | null;
 }
 
 /** The tokens of a segment. All lists have one entry for each token. */
@@ -293,6 +308,7 @@ export interface Tokens {
 /** What changes while a run goes; the page asks for it every two seconds. */
 export interface State {
   state: RunLine["state"];
+  activity: string;
   step: number;
   /** Size of metrics.jsonl in bytes. */
   metrics: number;
@@ -354,6 +370,8 @@ export const api = {
     ask<Metrics>(["runs", run, "metrics"], { after: after || undefined }, signal),
   rows: (run: string, purpose: string, step: number, signal?: AbortSignal) =>
     ask<Rows>(["runs", run, purpose, step], {}, signal),
+  extremes: (run: string, purpose: string, step: number, signal?: AbortSignal) =>
+    ask<Extremes>(["runs", run, purpose, step, "extremes"], {}, signal),
   group: (run: string, purpose: string, step: number, group: number, signal?: AbortSignal) =>
     ask<Group>(["runs", run, purpose, step, group], {}, signal),
   tokens: (run: string, purpose: string, step: number, group: number, sibling: number, signal?: AbortSignal) =>

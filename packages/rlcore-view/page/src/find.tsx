@@ -1,7 +1,7 @@
 // Trajectories of a run by condition and text.
 import { useRef, useState } from "preact/hooks";
 import { choose, link, useAddress } from "./address";
-import { api, type Found, isReport, isStored, type Row } from "./api";
+import { api, type Found, isReport, isStored, type Num, type Row } from "./api";
 import { useAnswer } from "./data";
 import { count, failureText, number, printable } from "./format";
 import { filesOf, useFresh } from "./live";
@@ -26,7 +26,13 @@ export function FindView({ run }: { run: string }) {
   const asked = { where, text, purpose, steps, task, sort, limit: LIMIT };
   const found = useAnswer((signal) => api.find(run, asked, signal), JSON.stringify([run, asked]), changed);
   const [columns, setColumns] = useState<string[]>([]);
-  if (found.value && found.value.columns.join() !== columns.join()) setColumns(found.value.columns);
+  // A condition with an error has no answer, and its author needs the names.
+  const all = useAnswer(
+    async (signal) => (found.problem && !columns.length ? api.find(run, { limit: 1 }, signal) : undefined),
+    `${run} ${found.problem !== undefined}`,
+  );
+  const known = (found.value ?? all.value)?.columns ?? columns;
+  if (known.join() !== columns.join()) setColumns(known);
   const crumbs = (
     <Crumbs
       items={[
@@ -82,8 +88,8 @@ function Form({ query, problem, columns }: FormProps) {
     field?.setRangeText(name, field.selectionStart ?? 0, field.selectionEnd ?? 0, "end");
     field?.focus();
   };
-  // The server names the option that is wrong.
-  const wrong = !problem ? "" : problem.message.startsWith("--step") ? "steps" : "where";
+  // The server names the field that is wrong.
+  const wrong = !problem ? "" : problem.message.startsWith("steps ") ? "steps" : "where";
   return (
     <section class="panel">
       <form class="find" onSubmit={submit}>
@@ -140,7 +146,7 @@ function Form({ query, problem, columns }: FormProps) {
           </button>
         ))}
         {columns.length > 0 && (
-          <details>
+          <details open={problem !== undefined}>
             <summary>Names of columns</summary>
             <p class="names">
               {columns.map((name) => (
@@ -172,7 +178,7 @@ interface ResultsProps {
 }
 
 function Results({ run, found, where, sort, text }: ResultsProps) {
-  const { rows, total, more, searched, columns: names } = found;
+  const { rows, total, more, searched, about, columns: names } = found;
   const cut = more || total > rows.length ? `; the first ${number(rows.length)} are shown` : "";
   return (
     <Panel title={`${more ? "at least " : ""}${number(total)} of ${count(searched, "trajectory")}${cut}`}>
@@ -180,8 +186,8 @@ function Results({ run, found, where, sort, text }: ResultsProps) {
         label="Trajectories"
         rows={rows}
         columns={columnsOf(
-          names.filter((name) => mentions(where, name)),
-          rows.some((row) => row.match),
+          rows,
+          names.filter((name) => mentions(where, name)).map(bare),
           found.pictures ? run : null,
         )}
         id={(row) => [row.purpose, row.step, row.group, row.sibling, row.trained_step].join("-")}
@@ -195,6 +201,7 @@ function Results({ run, found, where, sort, text }: ResultsProps) {
         tall={found.pictures}
         empty="No trajectory fits."
       />
+      {about && <p class="muted remark">This report has {about}.</p>}
     </Panel>
   );
 }
@@ -206,7 +213,7 @@ function mentions(where: string, name: string): boolean {
 }
 
 /** "pictured" is the run, if its trajectories have pictures. */
-function columnsOf(extra: string[], hasMatches: boolean, pictured: string | null): Column<Row>[] {
+function columnsOf(rows: Row[], extra: string[], pictured: string | null): Column<Row>[] {
   const numeric = (
     key: string,
     width: number,
@@ -220,35 +227,46 @@ function columnsOf(extra: string[], hasMatches: boolean, pictured: string | null
     value,
     show: (row) => number(value(row)),
   });
-  const words = (key: "task" | "stop" | "failure" | "purpose" | "fate" | "match", width: number): Column<Row> => ({
-    key,
-    label: key[0]?.toUpperCase() + key.slice(1),
-    width,
-    value: (row) => row[key],
-    show: (row) => <Clipped text={row[key] ?? ""} />,
-  });
+  /** Absent if no row has something to show. */
+  const words = (key: string, width: number, value: (row: Row) => string | null | undefined): Column<Row>[] => {
+    const column = { key, label: key[0]?.toUpperCase() + key.slice(1), width, value };
+    return rows.some(value) ? [{ ...column, show: (row) => <Clipped text={value(row) ?? ""} /> }] : [];
+  };
   const columns: Column<Row>[] = [
     ...(pictured === null ? [] : [pictures<Row>(pictured, (row) => row, named)]),
-    words("purpose", 96),
+    ...words("purpose", 96, ({ purpose }) => purpose),
     numeric("step", 66, ({ step }) => step),
     numeric("group", 70, ({ group }) => group),
     numeric("sibling", 76, ({ sibling }) => sibling),
-    words("task", 120),
-    ...(hasMatches ? [words("match", 300)] : []),
+    ...words("task", 120, ({ task }) => task),
+    ...words("match", 300, ({ match }) => match),
     numeric("reward", 76, ({ reward }) => reward),
     numeric("mean", 104, ({ mean }) => mean, "group_mean"),
-    words("stop", 102),
+    ...words("stop", 102, ({ stop }) => stop),
     numeric("tokens", 78, ({ tokens }) => tokens),
     numeric("turns", 70, ({ turns }) => turns),
-    words("fate", 84),
-    ...extra.map(bare).map((name) => ({
-      ...numeric(name, Math.max(90, 40 + 7 * name.length), (row) => extraOf(row, name)),
-      label: printable(name),
-    })),
-    { ...words("failure", 260), show: ({ failure }) => <Clipped text={failureText(failure ?? "")} /> },
+    ...words("fate", rows.some(isTrainedLater) ? 128 : 84, (row) =>
+      isTrainedLater(row) ? `trained in step ${row.trained_step}` : row.fate,
+    ),
+    ...extra.map((name): Column<Row> => {
+      const value = (row: Row) => extraOf(row, name);
+      const isNumeric = !rows.some((row) => typeof value(row) === "string");
+      return {
+        key: name,
+        label: printable(name),
+        width: Math.max(isNumeric ? 90 : 120, 40 + 7 * name.length),
+        numeric: isNumeric,
+        value,
+        show: (row) => (isNumeric ? number(value(row) as Num) : <Clipped text={String(value(row) ?? "–")} />),
+      };
+    }),
+    ...words("failure", 240, ({ failure }) => failureText(failure ?? "")),
   ];
-  return narrowed(columns, ["picture", "step", "reward", "task", "match"]);
+  const failures = rows.every(({ failure }) => failure) ? ["failure"] : [];
+  return narrowed(columns, ["picture", "step", "reward", ...extra, ...failures, "match", "fate", "task"]);
 }
+
+const isTrainedLater = ({ step, trained_step }: Row) => trained_step !== undefined && trained_step !== step;
 
 const named = ({ purpose, step, group, sibling }: Row) =>
   `${purpose} step ${step}, group ${group}, sibling ${sibling}`;
@@ -273,7 +291,8 @@ function bare(name: string): string {
   return JSON.parse(/\["(.*)"\]$/s.exec(name)?.[0] ?? JSON.stringify([name]))[0];
 }
 
-function extraOf(row: Row, name: string): number | null {
-  const value = row[name as keyof Row] ?? row.sampling?.[name] ?? row.metrics[name] ?? row.rewards[name];
-  return typeof value === "number" ? value : null;
+function extraOf(row: Row, name: string): Num | string {
+  const value = row[name as keyof Row] ?? row.sampling?.[name] ?? row.metrics[name] ?? row.rewards[name] ?? null;
+  if (Array.isArray(value)) return [...new Set(value)].join(" to ");
+  return typeof value === "number" || value === null ? value : String(value);
 }

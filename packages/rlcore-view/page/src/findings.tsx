@@ -33,6 +33,7 @@ export function Findings({
   steps: number;
   hasStep: (step: number) => boolean;
 }) {
+  if (!findings.length && !steps) return <p class="muted">No step has ended yet.</p>;
   if (!findings.length) return <p class="muted">No problems found in {count(steps, "step")}.</p>;
   return (
     <ul class="findings">

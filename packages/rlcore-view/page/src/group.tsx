@@ -274,6 +274,7 @@ function SiblingColumn({ place, siblings, beginning, difference, ranges, cursor,
         <MessageBox
           run={run}
           message={message}
+          later={messages.slice(index + 1, SHOWN)}
           label={index && message.role === "user" ? "environment" : undefined}
           marking={index === differsAt ? (difference ?? undefined) : undefined}
           chunk={CHARACTERS}
@@ -304,11 +305,11 @@ function ColumnHead({ place, siblings }: { place: Where; siblings: Column }) {
     <header>
       <div class="first">
         <span>
-          {siblings.length > 1 ? "Siblings " : "Sibling "}
           {siblings.map((one, index) => (
             <>
               {index > 0 && ", "}
               <a href={hrefOf(place, one)}>
+                {index > 0 ? "" : siblings.length > 1 ? "Siblings " : "Sibling "}
                 {one.row.sibling} {printable(one.row.role ?? "")}
               </a>
             </>

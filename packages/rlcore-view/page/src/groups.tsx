@@ -144,7 +144,7 @@ export function columnsOf(groups: GroupLine[], pictured: string | null): Column<
   ];
   return narrowed(
     columns.filter((column) => column !== false),
-    ["picture", "group", "mean", "rewards", "task"],
+    ["picture", "group", "mean", "fate", "rewards", "task"],
   );
 }
 

@@ -110,8 +110,8 @@ export function Histogram({ title, rows, column, pick, onPick, optional = false 
               key={index}
               aria-pressed={pressed}
               disabled={!count}
-              title={`${range}: ${number(count)}`}
-              aria-label={`${range}: ${count} trajectories`}
+              title={count ? `${range}: ${number(count)}` : undefined}
+              aria-label={count ? `${range}: ${count} trajectories` : "no trajectories"}
               onClick={() => onPick(pressed ? null : { column, low, high })}
             >
               <i style={{ height: `${count && Math.max(2, (count / most) * HEIGHT)}px` }} />

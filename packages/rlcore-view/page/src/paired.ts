@@ -29,7 +29,7 @@ export function pairsOf(first: Row[], second: Row[]): Pair[] {
       second: row,
       before: other.mean,
       after: mean,
-      difference: mean - other.mean,
+      difference: differenceOf(other.mean, mean),
     });
   }
   return pairs;
@@ -66,12 +66,20 @@ export function changeOf({ before, after }: Pair, success: number): Change {
 
 export function compare(pairs: Pair[]): Comparison {
   const differences = pairs.map(({ difference }) => difference);
+  const [before, after] = [meanOf(pairs.map((pair) => pair.before)), meanOf(pairs.map((pair) => pair.after))];
   return {
-    before: meanOf(pairs.map(({ before }) => before)),
-    after: meanOf(pairs.map(({ after }) => after)),
-    difference: meanOf(differences),
+    before,
+    after,
+    difference: differenceOf(before, after),
     margin: marginOf(differences),
   };
+}
+
+/** Smaller differences are rounding errors of means. */
+const LEAST = 1e-9;
+
+function differenceOf(before: number, after: number): number {
+  return Math.abs(after - before) < LEAST ? 0 : after - before;
 }
 
 function meanOf(values: number[]): number {

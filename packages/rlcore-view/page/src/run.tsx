@@ -1,7 +1,7 @@
 // One run: findings, curves, steps, time of the phases, configuration and versions.
 import { useState } from "preact/hooks";
 import { link } from "./address";
-import { api, isReport, isStored, type MetricsRow, type Run } from "./api";
+import { api, isReport, isStored, type MetricsRow, type Num, type Run } from "./api";
 import { series } from "./colors";
 import { Curves } from "./curves";
 import { useAnswer } from "./data";
@@ -97,19 +97,19 @@ function Header({ run }: { run: Run }) {
   return (
     <section class="panel header" aria-label="Summary">
       <p class="hidden" role="status">
-        {run.state}, step {step}
+        {run.state}, {run.activity || `step ${step}`}
       </p>
       <dl class="about">
         <div>
           <dt>State</dt>
           <dd>
-            <StatePill state={run.state} />
+            <StatePill state={run.state} /> {run.state === "stopped" && <span class="warn">at {step}</span>}
           </dd>
         </div>
         <Fact name="Recipe" text={run.recipe} />
         <Fact name="Model" text={run.model} />
         <Fact name="Environment" text={run.environment} />
-        <Fact name="Step" text={step} />
+        {run.activity ? <Fact name="Before the first step" text={run.activity} /> : <Fact name="Step" text={step} />}
         <Fact name="Reward" text={number(run.last["reward/mean"])} />
         <Fact name="Evaluation accuracy" text={number(run.last["evaluation/accuracy"])} />
         <Fact name="Started" text={date(run.started)} />
@@ -142,7 +142,12 @@ interface StepLine {
   metrics: MetricsRow;
 }
 
-const EQUAL = "Share of the groups whose rewards are all equal; they teach nothing";
+const EQUAL = "Share of the trained groups whose rewards are all equal; they teach nothing";
+const DROPPED = "Groups that were sampled and not trained, such as those whose rewards are all equal";
+
+function percentage(share: Num | undefined): string {
+  return typeof share === "number" ? `${number(100 * share, 1)} %` : "–";
+}
 
 /** The sampled tokens of a step, or what it trained instead. */
 function Sampled({ metrics }: { metrics: MetricsRow }) {
@@ -178,6 +183,7 @@ function Steps({ run, rows, purpose }: { run: Run; rows: MetricsRow[]; purpose: 
       </>
     ),
   };
+  const drops = rows.some((row) => row["filter/dropped"]);
   const columns: Column<StepLine>[] =
     purpose === "train"
       ? [
@@ -185,7 +191,10 @@ function Steps({ run, rows, purpose }: { run: Run; rows: MetricsRow[]; purpose: 
           metric("Reward", "reward/mean", 70),
           metric("Accuracy", "accuracy", 80),
           metric("Unscored", "not_scored", 84),
-          metric("Equal groups", "groups/equal", 98, number, EQUAL),
+          ...(drops ? [metric("Dropped", "filter/dropped", 80, number, DROPPED)] : []),
+          ...(drops && !rows.some((row) => row["groups/equal"])
+            ? []
+            : [metric("Equal, of trained", "groups/equal", 124, percentage, EQUAL)]),
           { ...metric("Tokens", "tokens/sampled", 80), show: (line) => <Sampled metrics={line.metrics} /> },
           metric("Time", "time/step_s", 80, seconds),
         ]

@@ -147,10 +147,17 @@ function columns(selected: string[], toggle: (id: string) => void): Column<RunLi
     {
       key: "step",
       label: "Step",
-      width: 74,
+      width: 84,
       numeric: true,
       value: ({ step }) => step,
-      show: ({ step, steps }) => (steps ? `${number(step)} / ${number(steps)}` : number(step)),
+      show: ({ step, steps, activity }) =>
+        activity.startsWith("warm-up") ? (
+          <span title={printable(activity)}>warm-up</span>
+        ) : steps ? (
+          `${number(step)} / ${number(steps)}`
+        ) : (
+          number(step)
+        ),
     },
     {
       key: "reward",
@@ -175,7 +182,9 @@ function columns(selected: string[], toggle: (id: string) => void): Column<RunLi
       width: 104,
       help: "Mean reward over the steps",
       value: ({ last }) => last["reward/mean"],
-      show: ({ spark }) => <Spark values={spark} />,
+      show: ({ id, spark }) => (
+        <Spark values={spark} color={selected.includes(id) ? series(selected.indexOf(id)) : undefined} />
+      ),
     },
     {
       key: "started",
@@ -186,7 +195,7 @@ function columns(selected: string[], toggle: (id: string) => void): Column<RunLi
       show: ({ started }) => date(started),
     },
   ];
-  return narrowed(all, ["selected", "id", "reward", "accuracy"]);
+  return narrowed(all, ["selected", "id", "state", "step", "reward"]);
 }
 
 function Comparison({ runs, fresh }: { runs: string[]; fresh: string }) {

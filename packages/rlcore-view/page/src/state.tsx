@@ -5,6 +5,7 @@ import { type Kind, Pill } from "./ui";
 const KINDS: Record<RunLine["state"], Kind> = {
   running: "accent",
   ended: "plain",
+  stopped: "warn",
   failed: "bad",
   damaged: "bad",
   unread: "plain",
@@ -17,7 +18,7 @@ export function StatePill({ state }: { state: RunLine["state"] }) {
 const WIDTH = 96;
 const HEIGHT = 20;
 
-export function Spark({ values }: { values: Num[] }) {
+export function Spark({ values, color }: { values: Num[]; color: string | undefined }) {
   const known = values.filter((value) => value !== null);
   if (known.length < 2) return null;
   const low = Math.min(...known);
@@ -29,7 +30,7 @@ export function Spark({ values }: { values: Num[] }) {
   );
   return (
     <svg class="spark" width={WIDTH} height={HEIGHT} role="img" aria-label="Reward over the steps">
-      <polyline points={points.join(" ")} />
+      <polyline points={points.join(" ")} style={color ? { stroke: color } : {}} />
     </svg>
   );
 }

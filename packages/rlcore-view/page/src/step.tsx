@@ -8,6 +8,7 @@ import { columnsOf, type GroupLine, groupsOf, WHY } from "./groups";
 import { fits, Histogram, parsePick, type Pick, printPick, Words } from "./histogram";
 import { filesOf, useFresh } from "./live";
 import { useMetrics } from "./metrics";
+import { ExtremesLine } from "./extremes";
 import { StepTimes } from "./phases";
 import { Crumbs, DataTable, Filter, Loading, Panel, Pill, ProblemBox } from "./ui";
 
@@ -101,6 +102,7 @@ function Rows({ run, purpose, step, metrics, rows, pictures }: RowsProps) {
     <>
       <Summary {...{ purpose, step, metrics, rows, groups }} />
       <StepTimes metrics={metrics} purpose={purpose} />
+      <ExtremesLine {...{ run, purpose, step }} />
       <Distributions rows={rows} groups={groups} pick={pick} onPick={onPick} />
       <Panel title={`${number(fitting.length)} of ${count(groups.length, "group")}`} actions={actions}>
         <DataTable

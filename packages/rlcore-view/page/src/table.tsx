@@ -2,6 +2,7 @@
 import type { ComponentChildren, JSX } from "preact";
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { go } from "./address";
+import { isReport } from "./api";
 
 export interface Column<T> {
   key: string;
@@ -40,6 +41,8 @@ interface TableProps<T> {
   empty?: string;
 }
 
+/** A table that fits without the bar that scrolls it vertically gives its columns less, and does not scroll twice. */
+const BAR_PX = 18;
 const ROW_PX = 30;
 const TALL_PX = 54;
 /** Rows beyond the visible ones, so that rows are rendered anew only after several were scrolled. */
@@ -115,11 +118,12 @@ export function DataTable<T>(props: TableProps<T>) {
   };
 
   if (!rows.length) return <p class="muted empty">{empty}</p>;
+  const isPartial = isReport && rows.some((row) => href(row) === null);
   const first = Math.max(0, Math.min(from, sorted.length - visible) - MARGIN);
   const shown = sorted.slice(first, first + visible + 3 * MARGIN);
-  const tracks = columns.map(({ width }) => `minmax(${width}px, ${width}fr)`).join(" ");
-  const width = columns.reduce((sum, column) => sum + column.width, 0) + 24;
-  return (
+  const tracks = columns.map(({ width }) => `minmax(0, ${width}fr)`).join(" ");
+  const width = columns.reduce((sum, column) => sum + column.width, 0) + 24 - BAR_PX;
+  const table = (
     <div
       class="table"
       role="grid"
@@ -172,6 +176,15 @@ export function DataTable<T>(props: TableProps<T>) {
         ))}
       </div>
     </div>
+  );
+  if (!isPartial) return table;
+  return (
+    <>
+      {table}
+      <p class="muted remark">
+        The rows in grey are not in this report. <code>rlcore report --trajectories N</code> keeps more.
+      </p>
+    </>
   );
 }
 

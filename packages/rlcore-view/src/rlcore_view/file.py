@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -38,9 +39,9 @@ class StoredFile(Stored):
         """All rows."""
         return self.rows(file)
 
-    def firsts(self, file: StepFile) -> tuple[list[Row], int]:
+    def firsts(self, file: StepFile) -> tuple[list[Row], Counter[int]]:
         """All rows."""
-        return (rows := self.rows(file)), len(rows)
+        return (rows := self.rows(file)), Counter(row["step"] for row in rows)
 
 
 class ShownFile(ShownRun):
@@ -62,7 +63,7 @@ class ShownFile(ShownRun):
 
     def state(self) -> dict[str, Any]:
         """It does not go on."""
-        return {"state": "ended", "step": self.stored.files()[0].step, "metrics": 0, "files": ""}
+        return {"state": "ended", "activity": "", "step": self.stored.files()[0].step, "metrics": 0, "files": ""}
 
     def metrics(self, after: int) -> dict[str, Any]:
         """None."""

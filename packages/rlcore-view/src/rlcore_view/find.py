@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import heapq
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
@@ -52,6 +54,8 @@ class _Search:
     question: Question
     where: Where | None
     limit: int
+    steps: frozenset[int]
+    """The training steps that are searched."""
     searched: int = 0
     total: int = 0
     is_whole: bool = True
@@ -62,15 +66,26 @@ class _Search:
         """Forget what was seen."""
         self.searched, self.total, self.names = 0, 0, set()
 
-    def add(self, seen: Overview) -> None:
+    def add(self, file: StepFile, seen: Overview) -> None:
         """Add a file that was looked at."""
-        self.searched += seen.rows
+        self.searched += sum(count for step, count in seen.rows.items() if self.is_found_in(file, step))
         self.names |= seen.names
 
-    def fits(self, row: Row) -> bool:
-        """Whether a row meets the conditions, apart from the text."""
-        has_task = self.question.task in ("", row["task"], f"{row['environment']}/{row['task']}")
-        return has_task and (self.where is None or self.where(row))
+    def is_found_in(self, file: StepFile, step: int) -> bool:
+        """Whether the groups that a step sampled are found in a file: those that it brought are found in their own."""
+        return step == file.step or step not in self.steps
+
+    def rows(self, file: StepFile, rows: Iterable[Row]) -> list[Row]:
+        """The rows of those that are found in a file and meet the conditions, apart from the text."""
+        found = self.stored.with_training(row for row in rows if self.is_found_in(file, row["step"]))
+        return [row for row in found if self._fits(row)]
+
+    def _fits(self, row: Row) -> bool:
+        if self.question.task not in ("", row["task"], f"{row['environment']}/{row['task']}"):
+            return False
+        # A group that was carried over is kept by the step that trained it.
+        later = [row | {"fate": "kept"}] if row.get("fate") == "carried" and "trained_step" in row else []
+        return self.where is None or any(map(self.where, [row, *later]))
 
     @property
     def columns(self) -> set[str]:
@@ -89,16 +104,19 @@ def find(stored: Stored, question: Question) -> dict[str, Any]:
         raise UserError(f"a text to find has at most {LONGEST_TEXT:,} characters", fix="look for a part of it")
     if question.purpose not in ("", "train", "evaluation"):
         raise UserError("purpose must be train or evaluation", found=repr(question.purpose[:40]))
-    where = Where.parse(question.where) if question.where.strip() else None
-    search = _Search(stored, question, where, min(question.limit, MOST))
-    files = stored.files(question.purpose or None, question.steps or "all")
+    with _in_words_of_the_form():
+        where = Where.parse(question.where) if question.where.strip() else None
+        files = stored.files(question.purpose or None, question.steps or "all")
+    steps = frozenset(file.step for file in files if file.purpose == "train")
+    search = _Search(stored, question, where, min(question.limit, MOST), steps)
     if question.text:
         chosen = _with_text(search, files)
     else:
         rows = chain.from_iterable(_fitting(search, file) for file in files)
         chosen = _first(rows, question.sort, search.limit)
     if where is not None and search.searched and search.is_whole:
-        where.check(search.columns)
+        with _in_words_of_the_form():
+            where.check(search.columns)
     return {
         "rows": [row_data(row) for row in chosen],
         "total": search.total,
@@ -112,6 +130,17 @@ def in_condition(column: str, name: str) -> str:
     """A name as a condition has it, such as ``tool_errors`` and ``metrics["tools/calculator"]``."""
     is_plain = name.isidentifier() and not iskeyword(name)
     return name if is_plain else f"{column}[{json.dumps(name, ensure_ascii=False)}]"
+
+
+@contextmanager
+def _in_words_of_the_form() -> Iterator[None]:
+    """Raise errors of the conditions and steps of a command without its options."""
+    try:
+        yield
+    except UserError as error:
+        message = error.message.replace("--where is", "this is").replace("--step must", "steps must")
+        fix = re.sub("--where '(.*)'", r"\1", error.fix or "").replace("--step ", "")
+        raise type(error)(message, found=error.found, fix=fix) from None
 
 
 def _first(rows: Iterable[Row], sort: str, limit: int) -> list[Row]:
@@ -139,8 +168,8 @@ def _rank(sort: str, row: Row) -> tuple[int, Any]:
 def _fitting(search: _Search, file: StepFile) -> list[Row]:
     """The rows of a file that meet the conditions, apart from the text."""
     rows = search.stored.read(file)
-    search.add(overview(search.stored, file, rows))
-    found = [row for row in rows if search.fits(row)]
+    search.add(file, overview(search.stored, file, rows))
+    found = search.rows(file, rows)
     search.total += len(found)
     return found
 
@@ -157,8 +186,8 @@ def _with_text(search: _Search, files: Sequence[StepFile]) -> list[Row]:
     def all_groups() -> Iterator[Located]:
         for file in files:
             visited.append(file)
-            search.add(groups.overview(file))
-            yield from groups.of(file)
+            search.add(file, groups.overview(file))
+            yield from (group for group in groups.of(file) if search.is_found_in(file, group.place[0]))
 
     for batch, found in scan(all_groups(), question.text):
         seen |= {*batch}
@@ -168,7 +197,7 @@ def _with_text(search: _Search, files: Sequence[StepFile]) -> list[Row]:
             break
     has_names = search.where is None or not search.where.unknown(search.columns)  # those of few rows are known
     if (search.is_whole and has_names) or not (question.where or question.task or question.sort):
-        rows = [row for file in visited for row in groups.rows(file, texts) if search.fits(row)]
+        rows = [row for file in visited for row in search.rows(file, groups.rows(file, texts))]
         search.total = len(rows)
         return _first(rows, question.sort, search.limit)
     return _in_order(search, files, groups, seen, texts)
@@ -217,7 +246,7 @@ def _in_order(
     rows = [
         (order[at], row)
         for file in dict.fromkeys(one.file for one in found[: search.limit])
-        for row in groups.rows(file, texts)
+        for row in search.rows(file, groups.rows(file, texts))
         if (at := (file, place_of(row), row["sibling"])) in order
     ]
     return [row for _, row in sorted(rows, key=itemgetter(0))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -27,22 +28,23 @@ Name = tuple[str, str]
 class Overview(NamedTuple):
     """Of a file."""
 
-    rows: int
+    rows: Counter[int]
+    """Its number of rows, by the step that sampled them."""
     names: frozenset[Name]
     """What the mappings of its rows have."""
     places: dict[Place, Span | None]
     """The place of each group in the file; None where the index does not have it."""
 
     @classmethod
-    def of(cls, rows: Sequence[Row], count: int) -> Overview:
-        """The overview of some rows of each group, of ``count`` rows in all."""
+    def of(cls, rows: Sequence[Row], counts: Counter[int]) -> Overview:
+        """The overview of some rows of each group, and the number of all rows by step."""
         known: dict[tuple[str, ...], Row] = {}
         places: dict[Place, Span | None] = {}
         for row in rows:
             known.setdefault((*row["metrics"], "", *row["rewards"]), row)  # most rows have the same names
             places.setdefault(place_of(row), span_of(row))
         names = {(column, name) for row in known.values() for column in GROUPED for name in row.get(column, ())}
-        return cls(count, frozenset(names), places)
+        return cls(counts, frozenset(names), places)
 
 
 class Located(NamedTuple):
@@ -104,7 +106,8 @@ def overview(stored: Stored, file: StepFile, rows: Sequence[Row] | None = None) 
     """The overview of a file. If all its rows are given, it has the names of all rows. Raises as `Stored.rows`."""
     files = [file.path, evidence_file(file.path, INDEX)]
     if rows is not None:
-        return _OVERVIEWS.get((file.path, "rows"), files, lambda: Overview.of(rows, len(rows)))
+        counts = Counter(row["step"] for row in rows)
+        return _OVERVIEWS.get((file.path, "rows"), files, lambda: Overview.of(rows, counts))
     return _OVERVIEWS.get(file.path, files, lambda: Overview.of(*stored.firsts(file)))
 
 

@@ -6,20 +6,23 @@ import base64
 import hashlib
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from rlcore.atomic_files import write_whole
-from rlcore.errors import RlcoreError
+from rlcore.errors import DataError, RlcoreError
 from rlcore.images.encoding import data_uri, decode_image
 from rlcore.plugin_calls import error_text
 from rlcore.report.templates import source, template
 
 from rlcore_view.library import Library
+from rlcore_view.overview import overview
 from rlcore_view.routes import answer, media
+from rlcore_view.stored import Stored
 from rlcore_view.thumbnails import have_pictures
 
 TRAJECTORIES = 12
@@ -113,7 +116,8 @@ def _add_run(contents: Contents, library: Library, line: dict[str, Any], traject
         return _text_of_run(contents, library, line, trajectories)
     except Exception as error:  # no damage of one run costs the others
         problem = line["problem"] or error_text(error)
-        return {"line": line, "facts": [("problem", problem)], "findings": [], "table": [], "trajectories": []}
+        nothing = {"findings": [], "table": [], "about": "", "trajectories": []}
+        return {"line": line, "facts": [("problem", problem)], **nothing}
 
 
 def _text_of_run(contents: Contents, library: Library, line: dict[str, Any], trajectories: int) -> dict[str, Any]:
@@ -124,8 +128,13 @@ def _text_of_run(contents: Contents, library: Library, line: dict[str, Any], tra
     findings = contents.ask(library, "runs", name, "findings")["findings"]
     _add_steps(contents, library, run)
     chosen = _chosen(library, run, trajectories)
+    others = _others(contents, run, chosen)
+    if others and len(chosen) > len(others):
+        chosen = [*_chosen(library, run, trajectories - len(others)), *others]
     texts = [text for row in chosen if (text := _add_trajectory(contents, library, name, row)) is not None]
-    kept = {"rows": chosen, "total": len(chosen), "searched": len(chosen), "columns": [], "pictures": False}
+    about = _about(run, chosen) if chosen else ""
+    counts = {"total": len(chosen), "searched": _size(library.run(name).stored)}
+    kept = {"rows": chosen, **counts, "columns": [], "pictures": False, "about": about}
     contents.answers[api_path("runs", name, "find")] = kept
     if have_pictures(library.run(name).stored, chosen):
         kept["pictures"] = True
@@ -136,6 +145,7 @@ def _text_of_run(contents: Contents, library: Library, line: dict[str, Any], tra
         "facts": [(fact, str(run[fact])) for fact in names if run[fact] != ""],
         "findings": findings,
         "table": _table(rows),
+        "about": f"{len(chosen)} of {counts['searched']:,}: {about}" if about else "",
         "trajectories": texts,
     }
 
@@ -152,6 +162,38 @@ def _chosen(library: Library, run: dict[str, Any], count: int) -> list[dict[str,
     return kept
 
 
+UNUSUAL: Mapping[str, Callable[[dict[str, Any]], bool]] = {
+    "an answer that is not scored": lambda row: row["reward"] is None,
+    "an answer of a dropped group": lambda row: row.get("fate") == "dropped",
+}
+"""Trajectories of which a report has one, if a run has any."""
+
+
+def _others(contents: Contents, run: dict[str, Any], chosen: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The newest rows of each kind of `UNUSUAL` that is not among those that are chosen."""
+    files = [api_path("runs", run["id"], file["purpose"], file["step"]) for file in reversed(run["files"])]
+    steps = [contents.answers[path]["rows"] for path in files if path in contents.answers]
+    missing = [fits for fits in UNUSUAL.values() if not any(map(fits, chosen))]
+    found = [next((row for rows in steps for row in rows if fits(row)), None) for fits in missing]
+    return [row for number, row in enumerate(found) if row is not None and row not in found[:number]]
+
+
+def _about(run: dict[str, Any], chosen: Sequence[dict[str, Any]]) -> str:
+    """Which trajectories a report has."""
+    names = [f"{'evaluation' if file['purpose'] == 'evaluation' else 'step'} {file['step']}" for file in _newest(run)]
+    kinds = [kind for kind, fits in UNUSUAL.items() if any(map(fits, chosen))]
+    return f"the best and the worst of {' and of '.join(names)}{''.join(f', and {kind}' for kind in kinds)}"
+
+
+def _size(stored: Stored) -> int:
+    """The number of trajectories of a run."""
+    size = 0
+    for file in stored.files():
+        with suppress(DataError):
+            size += overview(stored, file).rows[file.step]
+    return size
+
+
 def _add_steps(contents: Contents, library: Library, run: dict[str, Any]) -> None:
     """Keep the rows of as many steps as there is room for: those of the trajectories, then the newest."""
     left, done = MOST_ROWS, set[str]()
@@ -162,6 +204,8 @@ def _add_steps(contents: Contents, library: Library, run: dict[str, Any]) -> Non
         if rows and len(rows) <= left:
             left -= len(rows)
             contents.answers[path] = {"rows": rows, "unfinished": file["unfinished"], "pictures": False}
+    for file in _newest(run):
+        contents.ask(library, "runs", run["id"], file["purpose"], file["step"], "extremes")
 
 
 def _add_small_pictures(
@@ -237,7 +281,7 @@ def _media_of(
 
 def _text_of(message: dict[str, Any]) -> str:
     parts = [part.get("text", "[picture]") for part in message["parts"]]
-    parts += [f"{call['name']} {call['arguments'] or call['code']}" for call in message["calls"]]
+    parts += [f"{call['name']} {call['arguments'] or call['code'] or call['error']}" for call in message["calls"]]
     return "\n".join(parts)
 
 

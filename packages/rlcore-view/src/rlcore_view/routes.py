@@ -12,6 +12,7 @@ from rlcore.errors import UserError
 from rlcore.plain_json import plain
 
 from rlcore_view.errors import NotFoundError
+from rlcore_view.extremes import extremes
 from rlcore_view.find import LIMIT, Question, find
 from rlcore_view.library import Library
 from rlcore_view.media import film_of, frame_of, image_of
@@ -93,6 +94,8 @@ def _of_step(run: ShownRun, purpose: str, step: int, inside: list[str]) -> Any:
             rows = run.stored.rows(file)
             pictures = have_pictures(run.stored, rows)
             return {"rows": [row_data(row) for row in rows], "unfinished": file.unfinished, "pictures": pictures}
+        case ["extremes"]:
+            return extremes(run.stored, file)
         case [group]:
             return group_data(run.stored, run.stored.group(file, _place(group)))
         case [group, sibling, "tokens"]:

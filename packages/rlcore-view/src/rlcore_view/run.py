@@ -30,14 +30,19 @@ from rlcore_view.live_findings import LiveFindings
 from rlcore_view.recent import Recent
 from rlcore_view.stored import Stored
 
-MEMORY, LOG_PART = "memory    ", 1 << 16
-"""The beginning of lines of the output about memory, and the bytes at both ends of it in which they are looked for."""
+MEMORY, EARLY = "memory    ", "ended     early"
+"""The beginnings of lines of the output about memory, and about an end before the last step that the run wanted."""
+LOG_PART = 1 << 16
+"""Bytes at both ends of the output in which lines are looked for."""
+LONGEST_ACTIVITY = 200
+"""Characters of the last line of the output."""
 LOCK_S = 3.0
 """How long it is remembered whether a process holds the lock of a run."""
 _CONFIGS: Recent[Layer] = Recent(200)
 _FINDINGS: Recent[LiveFindings] = Recent(200)
 _TEXTS: Recent[dict[str, Any]] = Recent(10_000)
 _FAILURES: Recent[list[str]] = Recent(10_000)
+_ENDED_EARLY: Recent[bool] = Recent(10_000)
 """Parts of the list of runs, which has all of them: a folder can have thousands."""
 
 
@@ -64,7 +69,7 @@ class ShownRun:
             "id": self.id,
             "path": str(self.path),
             **{"recipe": "", "model": "", "environment": "", "started": None, "state": state, "problem": ""},
-            **{"step": 0, "steps": None, "last": {}, "spark": []},
+            **{"step": 0, "steps": None, "last": {}, "spark": [], "activity": ""},
         }
 
     def line(self) -> dict[str, Any]:
@@ -82,11 +87,10 @@ class ShownRun:
         """The part of `line` that is read. Raises if the run is damaged."""
         files = [self.path / name for name in ("config.toml", "asked.toml", "environment.json")]
         texts = _TEXTS.get(self.path, files, self._texts)
-        state, problem = self._state()
         with self._lock:
             self._curves.advance()
             numbers = {"step": self._curves.step, "last": dict(self._curves.last), "spark": self._curves.spark()}
-        return {**texts, "state": state, "problem": problem, **numbers}
+        return {**texts, **numbers, **self._state(self._curves.step, texts["steps"])}
 
     def _texts(self) -> dict[str, Any]:
         """The part of `known` that does not change while the run goes."""
@@ -121,7 +125,7 @@ class ShownRun:
             "config": {key: toml_value(value) for key, value in values.items()},
             "origins": {".".join(key): layer.origin(key) for key, _ in leaves(layer.tree)},
             "command": shlex.join(mask_arguments(["rlcore", "run", *words, *asked.overrides])),
-            "surroundings": dict([*_memory(self.path / "output.log"), *_surroundings(self.path)]),
+            "surroundings": dict([*_memory(self._log), *_surroundings(self.path)]),
             "checkpoints": [int(path.name) for path in checkpoints_of(self.path)],
         }
 
@@ -130,8 +134,9 @@ class ShownRun:
         with self._lock:
             self._curves.advance()
             step = self._curves.step
+        found = self._state(step, (self.last or self.line())["steps"])
         return {
-            "state": self._state()[0],
+            **{name: found[name] for name in ("state", "activity")},
             "step": step,
             "metrics": size_of(self.path / "metrics.jsonl"),
             "files": self.stored.fingerprint(),
@@ -157,12 +162,25 @@ class ShownRun:
         path = self.path / "config.toml"
         return _CONFIGS.get(path, [path], lambda: config_layer(self.path))
 
-    def _state(self) -> tuple[str, str]:
+    @property
+    def _log(self) -> Path:
+        return self.path / "output.log"
+
+    def _state(self, step: int, steps: int | None) -> dict[str, str]:
+        """The state, the problem of a run that failed, and what a run does that has not ended a step."""
         if self._is_locked():
-            return "running", ""
-        log = self.path / "output.log"
-        failure = _FAILURES.get(log, [log], lambda: failure_in(log))
-        return ("failed", redact(" ".join(part.strip() for part in failure[:2]))) if failure else ("ended", "")
+            lines = _lines_of(self._log)[-1:] if step == 0 else []
+            activity = redact(" ".join("".join(lines).removeprefix("progress").split())[:LONGEST_ACTIVITY])
+            return {"state": "running", "problem": "", "activity": activity}
+        failure = _FAILURES.get(self._log, [self._log], lambda: failure_in(self._log))
+        if failure:
+            problem = redact(" ".join(part.strip() for part in failure[:2]))
+            return {"state": "failed", "problem": problem, "activity": ""}
+        # The folder of an evaluation has the configuration of a run, but not these.
+        is_run = any((self.path / name).is_dir() for name in ("rollouts", "checkpoints"))
+        is_whole = not is_run or steps is None or step >= steps
+        ended = is_whole or _ENDED_EARLY.get(self._log, [self._log], lambda: _has_ended_early(self._log))
+        return {"state": "ended" if ended else "stopped", "problem": "", "activity": ""}
 
     def _is_locked(self) -> bool:
         """Whether a process uses the run.
@@ -229,12 +247,22 @@ def _started(run: Path) -> float | None:
 
 def _memory(log: Path) -> Iterator[tuple[str, str]]:
     """What the output says last about memory: the estimate before the first step, and the peak at the end."""
+    for line in [line for line in _lines_of(log) if line.startswith(MEMORY)][-1:]:
+        yield "memory", line.removeprefix(MEMORY)
+
+
+def _has_ended_early(log: Path) -> bool:
+    return any(line.startswith(EARLY) for line in _lines_of(log))
+
+
+def _lines_of(log: Path) -> list[str]:
+    """The first and the last lines of the output. None if it cannot be read."""
     with suppress(OSError), open_regular(log) as file:
         first = file.read(LOG_PART)
         file.seek(max(0, size_of(log) - LOG_PART))
-        lines = b"\n".join([first, file.read(LOG_PART)]).decode("utf-8", "replace").splitlines()
-        for line in [line for line in lines if line.startswith(MEMORY)][-1:]:
-            yield "memory", line.removeprefix(MEMORY)
+        text = b"\n".join([first, file.read(LOG_PART)]).decode("utf-8", "replace")
+        return [line for line in text.splitlines() if line.strip()]
+    return []
 
 
 def _surroundings(run: Path) -> Iterator[tuple[str, str]]:

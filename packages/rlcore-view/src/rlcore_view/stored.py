@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,14 +51,14 @@ class StoredGroup:
         number: of the group
         group: the group. Its images have their hashes in place of their bytes
         rows: by sibling
-        others: the numbers of all groups of the file, in order
+        others: the numbers of all groups of the file in order, each with that of its last sibling
     """
 
     file: StepFile
     number: int
     group: Group
     rows: dict[int, Row]
-    others: list[int]
+    others: dict[int, int]
 
 
 class Stored:
@@ -112,21 +115,24 @@ class Stored:
         index = evidence_file(file.path, INDEX)
         return read_lines(index, ROW, lambda lines: (line for line in lines if line.partition(SIBLING)[0] in starts))
 
-    def firsts(self, file: StepFile) -> tuple[list[Row], int]:
-        """The first row of each group or more rows, and the number of all rows. It is faster than `read`."""
-        if file.unfinished:
-            return (rows := self.rows(file)), len(rows)
-        count = 0
+    def firsts(self, file: StepFile) -> tuple[list[Row], Counter[int]]:
+        """The first row of each group or more rows, and the number of all rows by step. It is faster than `read`."""
+        sizes: list[int] = []
 
         def chosen(lines: list[bytes]) -> Iterator[bytes]:
-            nonlocal count
-            count = len(lines)
-            return (next(same) for _, same in groupby(lines, lambda line: line.partition(SIBLING)[0]))
+            for _, same in groupby(lines, lambda line: line.partition(SIBLING)[0]):
+                first, *others = same
+                yield first
+                sizes.append(1 + len(others))
 
-        rows = read_lines(evidence_file(file.path, INDEX), ROW, chosen)
-        if is_index_of(file.path, rows):
-            return rows, count
-        return (rows := self.read(file)), len(rows)
+        rows = [] if file.unfinished else read_lines(evidence_file(file.path, INDEX), ROW, chosen)
+        if not is_index_of(file.path, rows):
+            rows = self.read(file)
+            sizes = [1] * len(rows)
+        counts = Counter[int]()
+        for row, size in zip(rows, sizes, strict=True):
+            counts[row["step"]] += size
+        return rows, counts
 
     def group(self, file: StepFile, number: int) -> StoredGroup:
         """A group of a file. Raises `NotFoundError` if there is none, and `DataError` if it is damaged."""
@@ -136,31 +142,32 @@ class Stored:
             fix = "choose a group of the step"
             raise NotFoundError(f"{file.purpose} step {file.step} has no group {number}", fix=fix)
         first = next(iter(own.values()))
-        if first.get("fate") == "carried":
-            own = {sibling: row | self._training_of(row) for sibling, row in own.items()}
-        others = sorted({row["group"] for row in rows})
+        own = {row["sibling"]: row for row in self.with_training(own.values())}
+        others = {row["group"]: row["sibling"] for row in sorted(rows, key=itemgetter("group", "sibling"))}
         stored = Rollouts(file.path, decode_bytes=str.encode)
         group = _GROUPS.get((file.path, number), [file.path], lambda: stored.group(file.path, first))
         return StoredGroup(file, number, group, own, others)
 
-    def _training_of(self, row: Row) -> Row:
-        """When and by which version a trajectory that was carried over was trained; empty if it was not."""
-        later = [file for file in self.files("train") if file.step > row["step"] and not file.unfinished]
-        place = {name: row[name] for name in ("step", "group", "sibling")}
-        for file in later[:LATER_STEPS]:
-            for other in self.rows(file):
-                if all(other[name] == value for name, value in place.items()):
-                    names = ("trained_step", "trained_version", "staleness")
-                    return {name: other[name] for name in names if name in other}
-        return {}
+    def with_training(self, rows: Iterable[Row]) -> list[Row]:
+        """Rows of a step. Those of groups that were carried over have what the step that trained them knows."""
+        rows, known = list(rows), dict[tuple[int, ...], Row]()
+        left = {(row["step"], row["group"]) for row in rows if row.get("fate") == "carried"}
+        first = 1 + min((step for step, _ in left), default=0)
+        for step in range(first, first + LATER_STEPS):
+            if left:
+                path = self.run / "rollouts" / f"train-{step:06d}.jsonl.gz"
+                brought = self.read(StepFile(step, "train", False, path), left)
+                known |= {_trajectory_of(row): row for row in brought}
+                left -= {(row["step"], row["group"]) for row in brought}
+        return [row | _training(known.get(_trajectory_of(row), {})) for row in rows] if known else rows
 
-    def times(self, file: StepFile, group: int) -> list[Row]:
-        """The times of the trajectories of a group; none if they are not stored or damaged."""
-        wanted = b'"group": %d,' % group
+    def times(self, file: StepFile, column: str, value: int | str) -> list[Row]:
+        """The times with a value, such as those of a group; none if they are not stored or damaged."""
+        wanted = f'"{column}": {json.dumps(value)},'.encode()
         with suppress(DataError):
             path = evidence_file(file.path, "times.jsonl.gz")
             rows = read_lines(path, TIMES, lambda lines: (line for line in lines if wanted in line))
-            return [row for row in rows if row["group"] == group]
+            return [row for row in rows if row[column] == value]
         return []
 
     def tokens_file(self, step: int) -> Path:
@@ -171,6 +178,16 @@ class Stored:
     def tokenizer(self) -> Path | None:
         """The file of the tokenizer; None if it is not here."""
         return tokenizer_of(self.run)
+
+
+def _trajectory_of(row: Row) -> tuple[int, int, int]:
+    """What identifies a trajectory of training."""
+    return row["step"], row["group"], row["sibling"]
+
+
+def _training(row: Row) -> Row:
+    """When and by which version a trajectory was trained."""
+    return {name: row[name] for name in ("trained_step", "trained_version", "staleness") if name in row}
 
 
 _ROWS: Recent[list[Row]] = Recent(2)

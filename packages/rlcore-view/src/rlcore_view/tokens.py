@@ -19,6 +19,14 @@ from rlcore_view.errors import NotFoundError
 from rlcore_view.recent import Recent
 from rlcore_view.stored import Stored, StoredGroup
 
+REASONS = {
+    "equal": "all rewards are equal",
+    "all_right": "all siblings are right",
+    "all_wrong": "all siblings are wrong",
+    "not_scored": "too few siblings are scored",
+    "surplus": "more groups than this step and the next one need",
+}
+"""Why a group was dropped, as ``fate.tsx`` says it."""
 UNKNOWN = "\ufffd"
 """What a decoder writes for bytes that are no character, or not yet."""
 LONGEST_CHARACTER = 4
@@ -61,8 +69,8 @@ def _why_missing(found: StoredGroup, row: Row) -> str:
     if found.file.unfinished:
         return "The step is not trained yet."
     if row.get("fate") == "dropped":
-        why = str(row.get("why", "")).replace("_", " ")
-        return f"The group was dropped: {why}." if why else "The group was dropped."
+        why = str(row.get("why", ""))
+        return f"The group was dropped: {REASONS.get(why, why)}." if why else "The group was dropped."
     if row.get("fate") == "carried" and "trained_step" not in row:
         return "The group was carried over, and is not trained yet."
     return "This trajectory was left out of training." if row.get("excluded") else ""
@@ -71,7 +79,7 @@ def _why_missing(found: StoredGroup, row: Row) -> str:
 def _not_among(path: Path, row: Row) -> str:
     if row.get("spread") == 0:
         return "No values are stored: the rewards of the group are equal, so nothing was computed for it."
-    share = _tokens(path).note.get("share")
+    share = values_in(path).note.get("share")
     if isinstance(share, (int, float)) and share < 1:
         return f"The values of {share:.0%} of the trajectories are stored (trainer.token_evidence), not of this one."
     return "No values of this trajectory are stored."
@@ -158,14 +166,20 @@ def _decoding(stored: Stored) -> Decoding | None:
     return _DECODINGS.get(file, [file], lambda: loaded(file)) if file else None
 
 
-def _tokens(path: Path) -> Tokens:
+def text_of(stored: Stored, ids: list[int]) -> str:
+    """The text of token ids; empty if they cannot be decoded."""
+    decoding = _decoding(stored)
+    return decoding(ids) if decoding is not None else ""
+
+
+def values_in(path: Path) -> Tokens:
     """The values of a step. Raises `DataError` if there are none, or they are damaged."""
     return _TOKENS.get(path, [path], lambda: read_tokens(path))
 
 
 def _values_of(path: Path, place: tuple[int, int, int]) -> dict[int, Columns]:
     """The values of the trained tokens of a trajectory by segment; empty if they are not stored."""
-    tokens = _tokens(path)
+    tokens = values_in(path)
     return {
         sequence["segment"]: {name: tokens.part(name, rows) for name in tokens.names}
         for sequence, rows in tokens.sequences()
@@ -176,4 +190,4 @@ def _values_of(path: Path, place: tuple[int, int, int]) -> dict[int, Columns]:
 _TOKENS: Recent[Tokens] = Recent(2)
 _DECODINGS: Recent[Decoding | None] = Recent(1)
 
-__all__ = ["texts_of", "tokens_data"]
+__all__ = ["text_of", "texts_of", "tokens_data", "values_in"]

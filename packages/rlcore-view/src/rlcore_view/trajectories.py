@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from functools import cache
+from functools import cache, partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,14 @@ from urllib.parse import quote
 from rlcore.plugin_calls import value_text
 from rlcore.plugins.registry import Registry
 from rlcore.report import Cell, NotesOf, Picture, TurnNote, notes_of_plugins
+from rlcore.rollouts.decoding import Decode
 from rlcore.rollouts.index import Row
 from rlcore.types import ImagePart, Message, Segment, ToolCall, Trajectory, Turn, thaw
 
 from rlcore_view.errors import NotFoundError
 from rlcore_view.media import has_film, made_image, series_of
 from rlcore_view.stored import Stored, StoredGroup
+from rlcore_view.tokens import text_of
 
 LONGEST_FIELD = 4_000
 """Characters of a field of a task."""
@@ -35,10 +37,11 @@ def group_data(stored: Stored, found: StoredGroup) -> dict[str, Any]:
     """A group with all its trajectories."""
     task, file = found.group.task, found.file
     times: dict[int, list[Row]] = {}
-    for row in stored.times(file, found.number):
+    for row in stored.times(file, "group", found.number):
         times.setdefault(row.get("sibling", -1), []).append(row)
     before = [number for number in found.others if number < found.number]
     after = [number for number in found.others if number > found.number]
+    decode = partial(text_of, stored)
     return {
         "task": task.id,
         "environment": task.environment,
@@ -46,11 +49,12 @@ def group_data(stored: Stored, found: StoredGroup) -> dict[str, Any]:
         "prompt": [_message(message) for message in task.messages],
         "tools": _tools(found.group.trajectories),
         "trajectories": [
-            _trajectory(stored.run, found, one, times.get(one.sibling, []))
+            _trajectory(stored.run, found, one, times.get(one.sibling, []), decode)
             for one in found.group.trajectories
             if one.sibling in found.rows
         ],
         "previous": before[-1] if before else None,
+        "previous_sibling": found.others[before[-1]] if before else None,
         "next": after[0] if after else None,
     }
 
@@ -83,7 +87,7 @@ def note_picture(found: StoredGroup, sibling: int, turn: int, number: int) -> tu
     return made_image(note.made[number])
 
 
-def _trajectory(run: Path, found: StoredGroup, one: Trajectory, times: Sequence[Row]) -> dict[str, Any]:
+def _trajectory(run: Path, found: StoredGroup, one: Trajectory, times: Sequence[Row], decode: Decode) -> dict[str, Any]:
     file = found.file
     place = f"{file.purpose}/{file.step}/{found.number}/{one.sibling}"
     turns, problem = _notes()(found.group.task, one, file.step)
@@ -91,7 +95,7 @@ def _trajectory(run: Path, found: StoredGroup, one: Trajectory, times: Sequence[
     return {
         "row": row_data(found.rows[one.sibling]),
         "segments": [
-            _segment(segment, notes, f"frame/{place}/{number}") for number, segment in enumerate(one.segments)
+            _segment(segment, notes, f"frame/{place}/{number}", decode) for number, segment in enumerate(one.segments)
         ],
         "notes_problem": problem,
         "rewards": [
@@ -114,10 +118,13 @@ def _notes() -> NotesOf:
     return notes_of_plugins(Registry())
 
 
-def _segment(segment: Segment, notes: Iterator[dict[str, Any] | None], address: str) -> dict[str, Any]:
+def _segment(segment: Segment, notes: Iterator[dict[str, Any] | None], address: str, decode: Decode) -> dict[str, Any]:
+    turns = [_turn(turn, next(notes, None) if turn.kind == "policy" else None) for turn in segment.turns]
+    for turn, shown in zip(segment.turns, turns, strict=True):
+        _add_unreadable(turn, shown["messages"], segment, decode)
     return {
         "context": [_message(message) for message in segment.context],
-        "turns": [_turn(turn, next(notes, None) if turn.kind == "policy" else None) for turn in segment.turns],
+        "turns": turns,
         "tokens": len(segment),
         "series": [series_of(name, array, address) for name, array in segment.arrays.items()],
     }
@@ -134,6 +141,17 @@ def _turn(turn: Turn, note: dict[str, Any] | None) -> dict[str, Any]:
         "versions": sorted({turn.spans[0].version, turn.spans[-1].version}),
         "note": note,
     }
+
+
+def _add_unreadable(turn: Turn, messages: list[dict[str, Any]], segment: Segment, decode: Decode) -> None:
+    """Give the first call of a turn that could not be read what the policy wrote after the text of its message."""
+    for message, shown in zip(turn.messages, messages, strict=True):
+        for call, shown_call in zip(message.tool_calls, shown["calls"], strict=True):
+            if call.error and call.arguments is None:
+                written = decode(segment.token_ids[turn.start : turn.end].tolist())
+                said = message.content if isinstance(message.content, str) else ""
+                shown_call["arguments"] = cut(written.strip().removeprefix(said.strip()).strip())
+                return
 
 
 def _note(note: TurnNote, run: Path, address: str) -> dict[str, Any]:

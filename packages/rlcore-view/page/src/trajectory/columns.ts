@@ -14,7 +14,7 @@ const KINDS = new Map<string, Kind>(Object.entries({
   logprob: { title: "log-probability", centre: null, explains: "Of the learner before the update, in nats." },
   engine_logprob: { title: "engine log-probability", centre: null, explains: "Of the engine that sampled, in nats." },
   gap: { title: "gap", centre: 0, explains: "Learner minus engine, in nats. It is near zero if they agree." },
-  ratio: { title: "ratio", centre: 1, explains: "Probability in the last update over that before." },
+  ratio: { title: "ratio", centre: 1, explains: "How much more likely the token was in the last update than before the step: 1 is equally likely." },
   entropy: { title: "entropy", centre: null, explains: "Of the distribution that was sampled, in nats." },
   reference_logprob: { title: "reference log-probability", centre: null, explains: "Of the reference model, in nats." },
   value: { title: "value", centre: 0, explains: "What the critic expects." },
@@ -34,6 +34,9 @@ export interface Scale extends Kind {
   values: Num[];
   low: number;
   high: number;
+  /** The extreme values, which may be beyond the scale. */
+  least: number;
+  most: number;
   color: (value: Num) => string | undefined;
   /** How much a value stands out. */
   strength: (value: number) => number;
@@ -52,19 +55,20 @@ export function scaleOf(tokens: SegmentTokens, name: string): Scale {
   const values = name === "mask" ? tokens.trained.map(Number) : (tokens.columns[name] ?? []);
   const kind = KINDS.get(name) ?? { title: name, centre: 0, explains: "" };
   const sorted = Float64Array.from(values.filter((value) => value !== null)).sort();
+  const shared = { ...kind, values, least: sorted[0] ?? 0, most: sorted.at(-1) ?? 0 };
   if (kind.centre === null) {
     const [low, high] = [Math.min(0, quantile(sorted, 1 - INSIDE)), Math.max(0, quantile(sorted, INSIDE))];
     // Log-probabilities are negative: the least likely tokens have the strongest colour.
     const strength = high > -low ? (value: number) => value : (value: number) => -value;
     const limit = Math.max(high, -low);
     const color = (value: Num) => (value === null ? undefined : sequential(strength(value), 0, limit));
-    return { ...kind, values, low: high > -low ? 0 : low, high: high > -low ? high : 0, color, strength };
+    return { ...shared, low: high > -low ? 0 : low, high: high > -low ? high : 0, color, strength };
   }
   const centre = kind.centre;
   const limit = Math.max(quantile(sorted, INSIDE) - centre, centre - quantile(sorted, 1 - INSIDE));
   const color = (value: Num) => (value === null ? undefined : diverging(value - centre, limit));
   const strength = (value: number) => Math.abs(value - centre);
-  return { ...kind, values, low: centre - limit, high: centre + limit, color, strength };
+  return { ...shared, low: centre - limit, high: centre + limit, color, strength };
 }
 
 /** Positions of the tokens that stand out, in their order; at least one if there are values. */

@@ -82,13 +82,19 @@ function Siblings({ place, group }: { place: Place; group: Group }) {
   const href = (sibling: number, of = place.group) =>
     link(["run", run, purpose, step, of, sibling], { ...query, token: undefined });
   const at = rows.findIndex((row) => row.sibling === place.sibling);
-  const previous = rows[at - 1] ? href(rows[at - 1]!.sibling) : group.previous === null ? "" : href(0, group.previous);
+  const before = group.previous === null ? "" : href(group.previous_sibling ?? 0, group.previous);
+  const previous = rows[at - 1] ? href(rows[at - 1]!.sibling) : before;
   const next = rows[at + 1] ? href(rows[at + 1]!.sibling) : group.next === null ? "" : href(0, group.next);
   return (
     <nav class="siblings" aria-label="Siblings">
       <StepLink href={previous} label="Previous" />
       {rows.map((row) => (
-        <a href={href(row.sibling)} aria-current={row.sibling === place.sibling ? "page" : undefined} key={row.sibling}>
+        <a
+          href={href(row.sibling)}
+          title={`Sibling ${row.sibling}, ${row.reward === null ? "" : "reward "}${rewardText(row.reward)}`}
+          aria-current={row.sibling === place.sibling ? "page" : undefined}
+          key={row.sibling}
+        >
           <span class="muted">{row.sibling}</span> {rewardText(row.reward)}
         </a>
       ))}

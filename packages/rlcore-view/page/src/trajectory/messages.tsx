@@ -129,6 +129,8 @@ interface MessageProps {
   label?: string;
   /** What each call returned. */
   results?: Message[][];
+  /** Messages that follow it elsewhere on the page. */
+  later?: Message[];
   /** Marks on its last picture, or on that of its results. */
   marks?: Mark[] | undefined;
   /** The text in short, which folds the whole one. */
@@ -138,11 +140,12 @@ interface MessageProps {
   chunk?: number;
 }
 
-export function MessageBox({ run, message, label, results, marks = [], asked, marking, chunk }: MessageProps) {
+export function MessageBox(props: MessageProps) {
+  const { run, message, label, results, later = [], marks = [], asked, marking, chunk } = props;
   const isAnswer = message.role === "assistant";
   const last = message.parts.map((part) => "image" in part).lastIndexOf(true);
   const at = (piece: number) => (marking?.piece === piece ? marking.offset : -1);
-  const texts = message.parts.flatMap((part) => ("text" in part ? part.text : []));
+  const texts = textsOf(message);
   const folds = asked != null && asked.trim() !== texts.join("").trim();
   const hasNothing = !message.calls.length && message.parts.every((part) => "text" in part && !part.text);
   return (
@@ -184,6 +187,7 @@ export function MessageBox({ run, message, label, results, marks = [], asked, ma
           run={run}
           call={call}
           results={results?.[index] ?? []}
+          later={later}
           marks={marks}
           marked={at(message.parts.length + index)}
           chunk={chunk}
@@ -198,18 +202,22 @@ interface CallProps {
   run: string;
   call: ToolCall;
   results: Message[];
+  later: Message[];
   marks: Mark[];
   marked: number;
   chunk: number | undefined;
 }
 
-function CallCard({ run, call, results, marks, marked, chunk }: CallProps) {
+function CallCard({ run, call, results, later, marks, marked, chunk }: CallProps) {
+  const { error } = call;
+  // The model usually reads the error as the result of the call.
+  const isSaid = error !== null && [...results, ...later].some((message) => textOf(message).includes(error));
   const written = call.code || call.arguments;
   const inName = marked >= 0 && marked < call.name.length;
   return (
     <div class="call">
       <header>
-        <span class="label">call</span>
+        <span class="label">{error ? "unreadable call" : "call"}</span>
         <code>
           <Marked text={call.name || "(no name)"} at={inName ? marked : -1} />
         </code>
@@ -219,13 +227,16 @@ function CallCard({ run, call, results, marks, marked, chunk }: CallProps) {
           <LongText text={written} marked={marked >= 0 && !inName ? marked - call.name.length : -1} chunk={chunk} />
         </div>
       )}
-      {call.error && <p class="problem">{printable(call.error)}</p>}
+      {error && !isSaid && <p class="problem">{printable(error)}</p>}
       {results.map((message, index) => (
         <MessageBox run={run} message={message} label="result" marks={marks} key={index} />
       ))}
     </div>
   );
 }
+
+const textsOf = ({ parts }: Message) => parts.flatMap((part) => ("text" in part ? part.text : []));
+const textOf = (message: Message) => textsOf(message).join("");
 
 /** The results of the calls of a turn, in their order: the messages of tools that follow it. */
 function resultsOf(turn: Turn, next: Turn | undefined): Message[][] {

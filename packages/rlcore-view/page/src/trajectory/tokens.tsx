@@ -212,13 +212,19 @@ function Legend({ scale, column, tokens, isControl, onJump }: LegendProps) {
   return (
     <div class="legend">
       <span class="scale" role="img" aria-label={`Scale from ${number(scale.low)} to ${number(scale.high)}`}>
-        <span class="end">{number(scale.low)}</span>
+        <span class="end">
+          {scale.least < scale.low && "≤ "}
+          {number(scale.low)}
+        </span>
         <span class="colors">
           {steps.map((value) => (
             <span style={{ backgroundColor: scale.color(value) ?? "transparent" }} key={value} />
           ))}
         </span>
-        <span class="end">{number(scale.high)}</span>
+        <span class="end">
+          {scale.most > scale.high && "≥ "}
+          {number(scale.high)}
+        </span>
       </span>
       {ends.map(({ name, position }) => (
         <button type="button" class="jump" onClick={() => onJump(position)} key={name}>
