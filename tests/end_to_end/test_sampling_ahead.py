@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -51,6 +54,19 @@ def test_run_streams_its_groups_and_resumes(tmp_path: Path) -> None:
 def test_default_recipe_learns(tmp_path: Path) -> None:
     first, last = learned(tmp_path, "trainer.steps=20", "evaluation.every=20")
     assert last > 0.5 > first
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(1200)
+def test_small_age_drops_groups_and_a_large_one_trains_on_old_tokens() -> None:
+    """The table of the guide."""
+    script = Path(__file__).parents[1] / "benchmarks/_max_age.py"
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
+    print(done.stdout)
+    small, middle, large, *_ = map(json.loads, done.stdout.splitlines())
+    assert small["dropped"] > 0
+    assert middle["dropped"] > large["dropped"] == 0
+    assert small["age_max"] <= 1 <= middle["age_max"] <= 3 < large["age_max"]
 
 
 @pytest.mark.proof
