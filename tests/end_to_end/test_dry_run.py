@@ -12,6 +12,7 @@ from subprocess import CompletedProcess
 import pytest
 from finished_runs import succeeded
 from preloaded import rlcore_command
+from rlcore.session.checks import check_run
 from rlcore.session.session import RunSession
 from rlcore_trainer.checks.demonstrations import check
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2_5_VLConfig
@@ -145,3 +146,20 @@ def test_demonstrations_with_another_tool_are_noted(tool: str, noted: bool) -> N
     assert [text.partition(".")[0] for text in found] == noted * [
         "the demonstrations call calculator, which is not among the tools: spell"
     ]
+
+
+@pytest.mark.parametrize(("evaluation", "noted"), [("generated", True), ("rows.jsonl", False)])
+def test_generated_evaluation_beside_rows_is_noted(
+    evaluation: str, noted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("rows.jsonl").write_text('{"question": "2+2?", "answer": "4"}\n', encoding="utf-8")
+    values = {
+        "model": {"path": "builtin:tiny-qwen2"},
+        "environment": {"id": "gsm8k-tools"},
+        "data": {"train": "rows.jsonl", "evaluation": evaluation},
+        "reward": [{"id": "math-numeric-equal"}],
+        "trainer": {"steps": 1, "tasks_per_step": 1},
+    }
+    notes = [note for note in check_run(RunSession.create(values)) if "evaluations are generated" in note]
+    assert len(notes) == noted

@@ -14,9 +14,14 @@ LONGEST_NAME = 64
 
 
 def cut_by(trajectory: Trajectory, max_new_tokens: int) -> str | None:
-    """The limit that cut an answer: ``turn``, or ``context`` for that of the whole segment; None if none did."""
+    """The limit that cut an answer: ``turn``, or ``context`` for that of the whole segment; None if none did.
+
+    The limit of a turn is ``max_new_tokens``, or the lower one that the requests of an agent set.
+    """
     if trajectory.stop is not Stop.LENGTH:
         return None
+    if trajectory.sampling is not None:
+        max_new_tokens = min(max_new_tokens, trajectory.sampling.max_new_tokens)
     written = [turn for turn in trajectory.turns if turn.kind == "policy"]
     cut = bool(written) and written[-1].finish_reason == "length"
     return "turn" if cut and written[-1].end - written[-1].start >= max_new_tokens else "context"

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 TENSORBOARD = "tensorboard"
 """Id of the tracker that writes event files."""
 
+GENERATED = ["generated"]
+"""The tasks that a plugin generates itself: the default of several plugins for ``data.evaluation``."""
+
 
 def check_run(run: RunSession, *, split: str = "evaluation") -> list[str]:
     """Check a run before it starts, and return notes on valid but surprising settings, one sentence each.
@@ -217,6 +220,13 @@ def _tasks(run: RunSession, splits: Sequence[str]) -> Iterator[Finding]:
                     f"the data{whose} has no tasks to {'train on' if name == 'train' else 'evaluate'}",
                     "add rows, or set evaluation.every=0" if name == "evaluation" else "add rows",
                 )
+    for environment in run.environments if run.trains and run.samples and run.config.evaluation.every else ():
+        train, held_out = (getattr(environment.data, name, None) for name in ("train", "evaluation"))
+        if held_out == GENERATED and train not in (None, GENERATED):
+            yield warning(
+                f"the tasks of evaluations are generated, and those of training are not: {', '.join(map(str, train))}. "
+                f"Set {'.'.join(environment.at('data', 'evaluation'))} to held-out rows unless they are alike"
+            )
     options = run.options("trainer") if run.trains and run.samples and not empty else None
     if not isinstance(options, TasksConfig):
         return
