@@ -34,7 +34,10 @@ def test_run_trains_and_documents_itself_in_its_directory(rlcore: Call) -> None:
     assert lines[1].startswith(
         "settings  policy-gradient · grpo · torch engine · device auto · 8 trajectories × 2 tasks"
     )
-    assert lines[-2:] == [f"best      {path}/checkpoints/000003", f"next      rlcore eval {path}/checkpoints/000003"]
+    assert lines[-2:] == [
+        f"best      {path}/checkpoints/000003 (of the saved checkpoints)",
+        f"next      rlcore eval {path}/checkpoints/000003",
+    ]
     assert [line["step"] for line in read_metrics(path / "metrics.jsonl")] == [1, 2, 3]
     assert (path / "output.log").read_text() == done.out
     assert len(list(read_groups(path / "rollouts" / "train-000002.jsonl.gz"))) == 2

@@ -67,7 +67,7 @@ def test_console_ends_with_curves_and_first_best_last(tmp_path: Path, capsys: py
 
 def test_console_draws_the_reward_if_no_task_is_ever_solved(capsys: pytest.CaptureFixture[str]) -> None:
     tracker = ConsoleTracker(None, None)
-    for step, reward in ((0, -1200.0), (10, -300.0)):
+    for step, reward in ((0, -1200.0), (5, -700.0), (10, -300.0)):
         tracker.log(step, {"evaluation/accuracy": 0.0, "evaluation/reward": reward})
     tracker.close()
     shown = capsys.readouterr().out

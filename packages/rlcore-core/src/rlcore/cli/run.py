@@ -139,7 +139,7 @@ def _last_lines(job: RunSession, *, finished: bool) -> None:
         job.say(as_typed(f"stopped   resume with: rlcore run --resume {path}"))
     job.say(f"run       {path}")
     if best is not None:
-        job.say(f"best      {best}")
+        job.say(f"best      {best} (of the saved checkpoints)")
     checkpoint = best or last_checkpoint(path)
     if checkpoint and (checkpoint / "model").is_dir():  # a trainer of a plugin may write no model folder
         # The configuration of a run without rollouts has no environment.

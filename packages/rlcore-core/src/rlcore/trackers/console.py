@@ -76,6 +76,9 @@ EVALUATED = {"loss": "7.4f", "perplexity": "9.3f", "accuracy": ".3f", "reward": 
 CURVES = {"reward/mean": "mean reward in training", "loss": "loss in training"}
 """Training metrics that are drawn as a curve; a run has one of them."""
 
+DRAWN = 3
+"""Values from which on a chart says more than the lines above it."""
+
 
 class ConsoleTracker:
     """Writes plain text without cursor movement: the same lines in a terminal, in a pipe and in ``output.log``.
@@ -156,9 +159,9 @@ class ConsoleTracker:
         """Print the curve, and the first, best and last evaluation. In a notebook, they are only written to the log."""
         rows: list[str] = []
         what, evaluations = self._evaluations()
-        if len(self._values) > 1:
+        if len(self._values) >= DRAWN:
             rows += ["", *area_chart(*zip(*self._values, strict=True), title=self._title)]
-        if len(evaluations) > 1:
+        if len(evaluations) >= DRAWN:
             title = f"{what} on held-out {'conversations' if what == 'loss' else 'tasks'}"
             rows += ["", *area_chart(*zip(*evaluations, strict=True), title=title)]
         if evaluations:
