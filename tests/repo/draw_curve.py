@@ -14,6 +14,7 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 720, 344, 76, 48, 16, 44
+LINE = 18
 CONTROL = "control:"
 COLOURS = ("#2563eb", "#dc2626", "#ca8a04", "#16a34a")
 
@@ -54,9 +55,10 @@ def draw(title: str, axis: str, series: list[tuple[str, list[tuple[int, float]]]
         return f"{x:.1f},{TOP + (HEIGHT - TOP - BOTTOM) * (1 - accuracy):.1f}"
 
     labels = list(dict.fromkeys(label for label, _ in series))
+    whole = HEIGHT + LINE * len(labels) + 8  # the legend is below the chart
     rows = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-size="13">',
-        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/><g font-family="sans-serif">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {whole}" font-size="13">',
+        f'<rect width="{WIDTH}" height="{whole}" fill="#ffffff"/><g font-family="sans-serif">',
         f'<text x="{LEFT}" y="26" font-size="16" font-weight="600" fill="#111827">{escape(title)}</text>',
         f'<text transform="translate(18 {(TOP + HEIGHT - BOTTOM) / 2}) rotate(-90)" text-anchor="middle" '
         f'fill="#374151">{escape(axis)}</text>',
@@ -73,13 +75,13 @@ def draw(title: str, axis: str, series: list[tuple[str, list[tuple[int, float]]]
         path = " ".join(place(*point) for point in line)
         rows.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2.5"{_dashes(label)}/>')
     for i, label in enumerate(labels):
-        y = TOP + 110 + 18 * i
+        y = HEIGHT + 4 + LINE * i
         colour = COLOURS[i % len(COLOURS)]
         rows.append(
-            f'<line x1="{WIDTH - 260}" x2="{WIDTH - 236}" y1="{y}" y2="{y}" stroke="{colour}" '
+            f'<line x1="{LEFT}" x2="{LEFT + 24}" y1="{y}" y2="{y}" stroke="{colour}" '
             f'stroke-width="2.5"{_dashes(label)}/>'
         )
-        rows.append(f'<text x="{WIDTH - 230}" y="{y + 4}" fill="#111827">{escape(label)}</text>')
+        rows.append(f'<text x="{LEFT + 30}" y="{y + 4}" fill="#111827">{escape(label)}</text>')
     middle = (WIDTH + LEFT - RIGHT) / 2
     rows.append(f'<text x="{middle}" y="{HEIGHT - 8}" text-anchor="middle" fill="#374151">training steps</text>')
     return "\n".join([*rows, "</g></svg>"]) + "\n"
