@@ -15,7 +15,7 @@
 # the same folder and the same installation under the same paths.
 #
 # Environment: SERVE_ENVIRONMENT, SERVE_REWARD and SERVE_SANDBOX, the words of rlcore serve; all machines but the first
-# then run it, and the run uses it. PORT, the first of five ports.
+# then run it, and the run uses it. PORT, the first of four ports.
 set -euo pipefail
 
 if (($# < 1)) || [[ -z ${SLURM_JOB_ID-}${HOSTS-} ]]; then
@@ -24,7 +24,7 @@ if (($# < 1)) || [[ -z ${SLURM_JOB_ID-}${HOSTS-} ]]; then
 fi
 if [[ -n ${SLURM_JOB_ID-} ]]; then
     mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
-    port=${PORT:-$((20000 + SLURM_JOB_ID % 2000 * 5))} # jobs on the same machine have other ports
+    port=${PORT:-$((20000 + SLURM_JOB_ID % 2500 * 4))} # jobs on the same machine have other ports
 else
     read -r -a hosts <<<"$HOSTS"
     port=${PORT:-20000}
@@ -33,6 +33,7 @@ head=${hosts[0]}
 others=("${hosts[@]:1}")
 workers=("${others[@]:-$head}")
 mark=$(mktemp "$PWD/.rlcore-cluster-XXXXXX")
+logs=$(mktemp -d)
 pieces=()
 
 export RAY_AUTH_MODE=token RAY_USAGE_STATS_ENABLED=0 RAY_ENABLE_UV_RUN_RUNTIME_ENV=0
@@ -80,6 +81,7 @@ end() {
         kill "${pieces[@]}" 2>/dev/null || true
         wait "${pieces[@]}" 2>/dev/null || true
     fi
+    rm -rf "$logs"
 }
 trap end EXIT
 trap 'exit 143' TERM
@@ -106,21 +108,32 @@ for host in "${hosts[@]}"; do
 done
 for each in "${checks[@]}"; do wait "$each"; done
 
-# node HOST WORDS...: start a node of Ray there, twice if need be: Ray gives a node 30 s, which a busy machine exceeds.
+# failed MESSAGE: report that a piece has ended. This ends the script, unless the run has begun.
+failed() {
+    echo "error: $1" >&2
+    kill -USR1 $$
+}
+trap 'exit 2' USR1
+
+# node HOST COMMAND...: start a node of Ray there, twice if need be: Ray gives a node 30 s, which a busy machine exceeds.
 node() {
-    local child
+    local child log
+    log=$(mktemp "$logs/XXXXXX")
     trap 'kill "$child" 2>/dev/null; wait "$child"; exit 143' TERM
     for _ in 1 2; do
-        on "$1" ray start --block "${@:2}" &
+        on "$@" >"$log" 2>&1 &
         child=$!
         if wait "$child"; then break; fi
     done
+    failed "ray start failed on $1: $(grep -Ev '^(srun: .*)?$' "$log" | tail -n 1)"
 }
 
 # A head among others does not sample: its GPUs train.
 idle=()
 if ((${#others[@]})); then idle=(--num-cpus=0 --num-gpus=0); fi
-node "$head" --head --port="$port" --ray-client-server-port=$((port + 1)) --include-dashboard=false "${idle[@]}" &
+# Where grpc can be imported, Ray opens a port for remote clients, which no option prevents.
+start='import sys; sys.modules["grpc"] = None; from ray.scripts.scripts import main; main()'
+node "$head" python -c "$start" start --block --head --port="$port" --include-dashboard=false "${idle[@]}" &
 pieces+=($!)
 
 # opened HOST PORT: wait until something listens there.
@@ -134,18 +147,28 @@ opened() {
 }
 opened "$head" "$port"
 for host in "${others[@]}"; do
-    node "$host" --address="$head:$port" &
+    node "$host" ray start --block --address="$head:$port" &
     pieces+=($!)
 done
 
 words=(sampler.id=ray "sampler.address=$head:$port" "sampler.workers=$((${#workers[@]} * ${SLURM_GPUS_ON_NODE:-1}))")
+
+# server HOST COMMAND...: run it there, and report its end.
+server() {
+    local child
+    trap 'kill "$child" 2>/dev/null; wait "$child"; exit 143' TERM
+    on "$@" &
+    child=$!
+    wait "$child" || true
+    failed "rlcore serve failed on $1"
+}
 
 # serve KIND KEY PORT WORDS...: offer it on the machines that sample.
 serve() {
     local kind=$1 key=$2 place=$3 addresses=()
     shift 3
     for host in "${workers[@]}"; do
-        on "$host" rlcore serve "$kind" "$@" --host 0.0.0.0 --port "$place" &
+        server "$host" rlcore serve "$kind" "$@" --host 0.0.0.0 --port "$place" &
         pieces+=($!)
         addresses+=("$host:$place")
     done
@@ -155,17 +178,17 @@ serve() {
 read -r -a environment <<<"${SERVE_ENVIRONMENT-}"
 read -r -a reward <<<"${SERVE_REWARD-}"
 read -r -a sandbox <<<"${SERVE_SANDBOX-}"
-if [[ -n ${SERVE_ENVIRONMENT-} ]]; then serve environment environment.servers $((port + 2)) "${environment[@]}"; fi
+if [[ -n ${SERVE_ENVIRONMENT-} ]]; then serve environment environment.servers $((port + 1)) "${environment[@]}"; fi
 if [[ -n ${SERVE_REWARD-} ]]; then
     words+=("reward.0.id=${reward[0]}")
-    serve reward reward.0.servers $((port + 3)) "${reward[@]}"
+    serve reward reward.0.servers $((port + 2)) "${reward[@]}"
 fi
 if [[ -n ${SERVE_SANDBOX+set} ]]; then
     words+=(sandbox.id=served)
-    serve sandbox sandbox.servers $((port + 4)) "${sandbox[@]}"
+    serve sandbox sandbox.servers $((port + 3)) "${sandbox[@]}"
 fi
 
-python - "$head:$port" "${workers[@]}" <<'PYTHON'
+python - "$head:$port" "${workers[@]}" <<'PYTHON' &
 import sys
 import time
 
@@ -184,6 +207,11 @@ while True:
         sys.exit(f"error: {len(there)} of {len(hosts)} machines have joined the cluster; missing: {', '.join(missing)}")
     time.sleep(1)
 PYTHON
+joined=$!
+pieces+=("$joined")
+wait "$joined"
+
+trap : USR1 # the run survives the loss of a piece
 
 on "$head" rlcore run "$@" "${words[@]}" &
 run=$!

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
+from documents import blocks
 from workspace import ROOT
 
 FOLDER = ROOT / "examples" / "cluster"
@@ -126,6 +127,36 @@ def test_run_with_servers_leaves_nothing(kind: str, tmp_path: Path) -> None:
         assert time.monotonic() < until, left
         time.sleep(0.5)
     assert not list(tmp_path.glob(".rlcore-cluster-*"))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("variables", "error"),
+    [
+        ({"PORT": "none"}, "error: ray start failed on localhost: Error: Invalid value for '--port'"),
+        ({"PORT": "24320", "SERVE_REWARD": "absent"}, "error: rlcore serve failed on localhost"),
+    ],
+)
+def test_a_piece_that_ends_is_named_at_once(variables: dict[str, str], error: str, tmp_path: Path) -> None:
+    environment = surroundings(tmp_path, SLURM_JOB_ID="", HOSTS="localhost", **variables)
+    done = run(tmp_path, environment, *SMALL)
+    assert done.returncode == 2
+    assert error in done.stderr
+    assert "nothing listens" not in done.stderr
+    assert not processes(environment[MARK])
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_trial_of_the_readme(tmp_path: Path) -> None:
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    command = next(blocks(FOLDER / "README.md")).text.splitlines()[-1].removeprefix("$ ")
+    environment = surroundings(tmp_path, SLURM_JOB_ID="", PORT="24330")
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 worker of the Ray cluster" in done.stdout
+    (metrics,) = tmp_path.glob("runs/*/metrics.jsonl")
+    assert '"step": 2,' in metrics.read_text(encoding="utf-8")
 
 
 FIELDS = {

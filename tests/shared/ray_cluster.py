@@ -13,16 +13,17 @@ from pathlib import Path
 
 MARK = "RLCORE_TEST_CLUSTER"
 """An environment variable by which the processes of a cluster are found."""
+START = "import sys; sys.modules['grpc'] = None; from ray.scripts.scripts import main; main()"
+"""Where ``grpc`` can be imported, Ray opens a port for remote clients, which no option prevents."""
 
 
 class RayCluster:
     """A cluster whose nodes have one core each."""
 
     def __init__(self) -> None:
-        with socket.socket() as free, socket.socket() as other:
+        with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
-            other.bind(("127.0.0.1", 0))
-            self.port, self._client_port = free.getsockname()[1], other.getsockname()[1]
+            self.port = free.getsockname()[1]
         self.address = f"127.0.0.1:{self.port}"
         self.variables = {
             "RAY_AUTH_TOKEN": secrets.token_hex(16),
@@ -32,19 +33,14 @@ class RayCluster:
         }
         self.mark = secrets.token_hex(8)
         self._nodes: list[subprocess.Popen[str]] = []
-        self.start(
-            "--head",
-            "--include-dashboard=false",
-            f"--port={self.port}",
-            f"--ray-client-server-port={self._client_port}",
-        )
+        self.start("--head", "--include-dashboard=false", f"--port={self.port}")
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         """Start a node, also a second time: Ray gives it 30 s, which a busy machine may exceed."""
         before, options = self.nodes(), ("--num-cpus=1", "--object-store-memory=200000000", "--disable-usage-stats")
         for _ in range(2):
             node = subprocess.Popen(
-                [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", *options, *words],
+                [sys.executable, "-c", START, "start", "--block", *options, *words],
                 env={**os.environ, **self.variables, MARK: self.mark},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
