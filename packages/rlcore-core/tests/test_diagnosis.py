@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from rlcore.types import (
     LossMask,
     Message,
     RewardResult,
+    Sampling,
     Segment,
     Stop,
     Task,
@@ -232,12 +234,19 @@ def answered(text: str, *calls: ToolCall, reply: str = "", stop: Stop = Stop.DON
         ("not-scored", answered(""), {"not_scored": 5}, "the judge is down"),
         ("same-answer", answered("42"), {"answers/same": 1, "accuracy": 0.1}, "42"),
         ("cut-by-turn", answered("the end of it", stop=Stop.LENGTH), {"length/turn": 9}, "the end of it"),
+        (
+            "cut-by-turn",
+            replace(answered("the end", stop=Stop.LENGTH), sampling=Sampling(max_new_tokens=2)),
+            {"length/turn": 9},
+            "at 2 tokens, which is max_tokens of the agent's requests",
+        ),
     ],
 )
 def test_a_finding_shows_the_first_example(
     tmp_path: Path, rule: str, trajectory: Trajectory, changes: Tree, shown: str
 ) -> None:
-    run = run_with(tmp_path / "run", [row(step, changes) for step in (1, 2, 3)])
+    limits = "[rollout]\nmax_new_tokens = 64\n"
+    run = run_with(tmp_path / "run", [row(step, changes) for step in (1, 2, 3)], limits)
     group = Group(task=Task(id="1", messages=()), trajectories=(trajectory,))
     for step in (1, 2, 3):
         write_groups(run / "rollouts" / f"train-{step:06d}.jsonl.gz", [group])

@@ -106,7 +106,7 @@ def test_reward_reaches_the_policy_and_refused_requests_are_counted() -> None:
         ("exits", "raised SystemExit: 3"),
         ("returns_text", "must return its reward as a finite number, or None, not 'good'"),
         ("ends", "was ended by SIGKILL; it printed last: the output before"),
-        ("asks_on", "HTTP Error 400"),
+        ("asks_on", "HTTP Error 400: Bad Request (agents.py:.* in ask)"),
     ],
 )
 def test_failing_agent_is_a_failure_with_its_reason(agent: str, reason: str) -> None:
@@ -168,6 +168,7 @@ def test_contradictory_keys_are_refused(options: dict[str, Any], reason: str) ->
         ({"agent": "no.py:solve"}, "environment.agent", "there is no file"),
         ({"agent": "no_such_module:solve"}, "environment.agent", "no_such_module"),
         ({"agent": f"{AGENTS}:nothing"}, "environment.agent", "has no attribute 'nothing'"),
+        ({"agent": f"{AGENTS}:program"}, "environment.agent", "cannot be called with a task and a policy: too many"),
         ({"agent": f"{AGENTS}:counts", "python": "/no/python"}, "environment.python", "no interpreter"),
         ({"command": ["no-such-program"]}, "environment.command", "there is no program 'no-such-program'"),
     ],
@@ -176,6 +177,11 @@ def test_missing_agent_is_found_before_the_run(options: dict[str, Any], key: str
     (found,) = findings(HarnessConfig(**options))
     assert (found.status, found.key) == ("fail", key)
     assert reason in found.text
+
+
+def test_script_of_a_command_that_is_no_file_is_noted() -> None:
+    (found,) = findings(configured(command=[sys.executable, str(AGENTS), "missing.sh", "{task}"]))
+    assert (found.status, "'missing.sh'" in found.text) == ("warn", True)
 
 
 def test_check_warms_the_process() -> None:

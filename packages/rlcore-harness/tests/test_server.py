@@ -106,6 +106,11 @@ def test_responses(served: Any) -> None:
     served.ask(RESPONSES, {**body, "input": [result], "previous_response_id": answer["id"]})
     assert served.policy.requests[-2][0] == served.policy.requests[-1][0] == CONVERSATION
 
+    unknown, stops = {"previous_response_id": "resp_no"}, {"input": "hi", "stop": ["x"]}
+    for wrong, reason in ((unknown, "no response resp_no"), (stops, "no stop texts")):
+        status, _, content = served.send(RESPONSES, wrong)
+        assert (status, reason in json.loads(content)["error"]["message"]) == (400, True)
+
     events = served.events(RESPONSES, {**body, "input": "long", "tools": []})
     assert [event["type"].removeprefix("response.") for event in events] == [
         *("created", "in_progress", "output_item.added", "content_part.added", "output_text.delta"),

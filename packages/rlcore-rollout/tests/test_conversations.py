@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from rlcore.episodes.answers import cut_by
 from rlcore.episodes.context import EpisodeContext
 from rlcore.errors import EngineError, EpisodeEnded
 from rlcore.harnesses import EpisodePolicy, Harness
@@ -255,7 +256,7 @@ def test_limits_end_the_episode_with_their_reason(run: Any) -> None:
     assert run(limited).metrics["turns"] == 2.0
 
     async def summarises(policy: EpisodePolicy) -> None:
-        with pytest.raises(EpisodeEnded):
+        with pytest.raises(EpisodeEnded, match=r"has \d+ tokens, and the context 500"):
             await until_refused(policy)
         await policy.respond([MORE])
 
@@ -266,7 +267,15 @@ def test_limits_end_the_episode_with_their_reason(run: Any) -> None:
     async def cut(policy: EpisodePolicy) -> None:
         assert (await policy.respond([QUESTION], sampling={"max_new_tokens": 1})).completion.finish_reason == "length"
 
-    assert run(cut, replies=["many words here"]).stop is Stop.LENGTH
+    assert cut_by(run(cut, replies=["many words here"]), 64) == "turn"  # the limit of the request
+
+    async def crashes_after(policy: EpisodePolicy) -> None:
+        await cut(policy)
+        raise KeyError("nothing")
+
+    crashed = run(crashes_after, replies=["many words here"])
+    assert "nothing" in str(crashed.failure)  # only a request that was refused excuses an exception
+    assert crashed.stop is Stop.CANCELLED
 
 
 def test_failures(play: Play, run: Any) -> None:

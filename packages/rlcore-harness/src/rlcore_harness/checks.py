@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlcore.checks import Finding, failure, failure_of
+from rlcore.checks import Finding, failure, failure_of, warning
 from rlcore.errors import EnvironmentFailure, UserError, did_you_mean
 
 from rlcore_harness.config import HarnessConfig
@@ -20,6 +21,9 @@ from rlcore_harness.server import policy_server
 
 if TYPE_CHECKING:
     from rlcore.config.resolved import ResolvedEnvironment
+
+SCRIPTS = (".py", ".sh", ".js", ".mjs", ".ts", ".rb")
+"""Ends of words of a command that are probably names of files."""
 
 
 def check(run: Any, environment: ResolvedEnvironment) -> Iterator[Finding]:
@@ -34,6 +38,9 @@ def check(run: Any, environment: ResolvedEnvironment) -> Iterator[Finding]:
         key, program = ".".join(environment.at("environment", "command")), config.command[0]
         if shutil.which(program) is None:
             yield failure(key, f"there is no program {program!r}", "install it, or correct its path", kind="not found")
+        for word in config.command[1:]:
+            if word.endswith(SCRIPTS) and not Path(word).is_file():
+                yield warning(f"the command names {word!r}, and there is no such file in {os.getcwd()}", key)
     elif config.agent is not None:
         yield _imported(config, ".".join(environment.at("environment", "agent")), run)
 
@@ -47,13 +54,16 @@ def _imported(config: HarnessConfig, key: str, run: Any) -> Finding:
     processes, started = processes_of(config), time.monotonic()
     root_url, process = policy_server().root_url, processes.take(config)
     try:
-        process.load(f"{root_url}/v1", root_url, timeout_s=run.config.rollout.environment_timeout_s)
+        unfit = process.load(f"{root_url}/v1", root_url, timeout_s=run.config.rollout.environment_timeout_s)
     except UserError as error:
         return failure_of(error, key.replace("agent", "python"))
     except EnvironmentFailure as error:
         process.kill()
         return failure(key, f"the agent {agent!r} cannot be imported: {error}", _fix(file, agent, str(error)))
     processes.put_back(process)
+    if unfit:
+        text = f"the agent {agent!r} cannot be called with a task and a policy: {unfit}"
+        return failure(key, text, "define it as solve(task, policy)")
     return Finding(status="ok", text=f"the agent {agent!r} was imported in {time.monotonic() - started:.1f} s")
 
 

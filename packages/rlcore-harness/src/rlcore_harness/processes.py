@@ -126,9 +126,15 @@ class AgentProcess:
             delete_folder(path) if path.is_dir() and not path.is_symlink() else path.unlink()
         return tempfile.mkdtemp(prefix="episode-", dir=self._home.path)
 
-    def load(self, base_url: str, root_url: str, *, timeout_s: float) -> None:
-        """Import the agent. Raises as `Interpreter.describe`."""
-        self.start(base_url, root_url).describe(str(self._agent), (), timeout_s=timeout_s)
+    def load(self, base_url: str, root_url: str, *, timeout_s: float) -> str:
+        """Import the agent. Raises as `Interpreter.describe`.
+
+        Returns: why its function cannot be called with a task and a policy; empty if it can.
+        """
+        interpreter = self.start(base_url, root_url)
+        interpreter.describe(str(self._agent), (), timeout_s=timeout_s)
+        target = absolute(str(self._agent))
+        return str(interpreter.call(f"{INSIDE}:unfit", timeout_s=timeout_s, target=target))[:LONGEST_TEXT]
 
     def solve(self, place: Place, task: Mapping[str, Any], *, scratch: Path, timeout_s: float) -> Outcome:
         """Run the agent's function. Raises `EnvironmentFailure` if its process failed.

@@ -156,8 +156,9 @@ class PolicyServer:
             raise Refusal(f"the address of the server is {self.root_url}", status=403)
         known = "/models" if route.startswith("/models/") else route
         if known not in METHODS:
-            routes = ", ".join(f"/v1{each}" for each in METHODS)
-            raise Refusal(f"there is no such route; the server has {routes}", status=404)
+            routes = ", ".join(f"/v1{each}" for each in METHODS if each != "/reward")
+            message = f"there is no such route; the server has {routes}, and in training /v1/reward"
+            raise Refusal(message, status=404)
         if scope["method"] != METHODS[known]:
             raise Refusal(f"the method of this route is {METHODS[known]}", status=405)
         session = self._sessions.of(_key(headers))

@@ -50,6 +50,21 @@ def components_to_serve(model: str, overrides: Sequence[str], files: Sequence[st
     return RunComponents(RunPlan(resolved=resolved, purpose="serving"), registry)
 
 
+def _folder(components: RunComponents) -> Path:
+    """The folder of the model. Raises `UserError`, in the words of the command if there is neither run nor folder."""
+    try:
+        return components.model_folder()
+    except UserError as error:
+        path = components.config.model.path
+        if Path(path).expanduser().exists():
+            raise
+        raise UserError(
+            f"there is no run or model folder {path}, and no such model of the hub can be loaded",
+            found=f"{error.message}: {error.found}" if error.found else error.message,
+            fix="give a run directory, a checkpoint of a run, a model folder or a hub id",
+        ) from error
+
+
 class Era:
     """The conversations of a served policy that are remembered together.
 
@@ -69,7 +84,7 @@ class ServedPolicy:
     max_turns: int | None = None
 
     def __init__(self, components: RunComponents) -> None:
-        folder = None if components.own_model is not None else components.model_folder()
+        folder = None if components.own_model is not None else _folder(components)
         self._client: ModelClient = make_model_client(components, FolderWeights(folder=folder))
         self._sampling = sampling_of(components.config.rollout, self._client)
         self._seed, self._timeout_s = components.config.seed, components.config.rollout.engine_timeout_s

@@ -203,7 +203,7 @@ class Session:
         if response is not None:
             turns = self._turns.get(response[-LENGTH_OF_ID:], [])
             if not choice < len(turns):
-                raise Refusal(f"the session has no response {response[:40]!r} with choice {choice}", status=404)
+                raise Refusal(f"there is no response {response[:40]!r} with choice {choice}", status=404)
             turn = turns[choice]
         done: Future[None] = Future()
 
@@ -224,7 +224,7 @@ class Session:
         if request.previous is None:
             return request
         if request.previous not in self._conversations:
-            message = f"the session has no response resp_{request.previous[:40]}; it keeps the last {KEPT}"
+            message = f"there is no response resp_{request.previous[:40]}; the server keeps the last {KEPT}"
             raise Refusal(message, code="previous_response_not_found")
         return replace(request, messages=(*self._conversations[request.previous], *request.messages))
 
@@ -268,7 +268,8 @@ class Sessions:
             return session
         if digest in self._ended:
             raise ended()
-        raise Refusal("the key is wrong, or belongs to no episode of this server", status=401, code="invalid_api_key")
+        missing = "no key was sent: the header must be Authorization: Bearer KEY, or x-api-key: KEY"
+        raise Refusal("this server does not know the key" if key else missing, status=401, code="invalid_api_key")
 
 
 def ended() -> Refusal:

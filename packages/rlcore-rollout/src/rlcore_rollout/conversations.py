@@ -115,6 +115,7 @@ class Conversations:
         max_turns: as `EpisodePolicy.max_turns`
         failure: the failure of the engine, which is that of the episode
         stop: why the last request was not answered, or not to its end
+        refused: whether the last request was not answered because the turns or the context are used up
     """
 
     def __init__(
@@ -135,6 +136,7 @@ class Conversations:
         self.max_turns: int | None = None
         self.failure: Failure | None = None
         self.stop: Stop | None = None
+        self.refused = False
         self._conversations: list[_Conversation] = []
         self._sessions: list[str] = []
         """The names of all sessions, also of those that were given up."""
@@ -201,8 +203,7 @@ class Conversations:
             raise ValueError(f"the request has {flaw}")
         limit = LONGEST_TOKEN * self._client.max_context_tokens
         if sum(len(message.text) for message in messages) > limit:  # rendering it would delay all episodes
-            self.stop = Stop.LENGTH
-            raise EpisodeEnded(FULL, self.stop)
+            raise self._used_up(Stop.LENGTH, FULL)
         if messages[-1].role == "assistant":
             raise ValueError("the last message is one of the assistant, which cannot be continued")
         keys = [_key(message) for message in messages]
@@ -228,6 +229,7 @@ class Conversations:
             return
         self._restore(conversation, conversation.before)
         conversation.before = self.stop = None
+        self.refused = False
         del self._by_turn[turn], self._used[turn]
 
     def reward(self, value: float, *, turn: int | None = None) -> None:
@@ -278,8 +280,8 @@ class Conversations:
         if self.failure is not None:
             raise EngineError(self.failure.message)
         if self.max_turns is not None and self.turns + self._pending >= self.max_turns:
-            self.stop = Stop.MAX_TURNS
-            raise EpisodeEnded(f"the policy has answered {self.max_turns} times, which is its limit", self.stop)
+            message = f"the policy has answered {self.max_turns} times, which is its limit"
+            raise self._used_up(Stop.MAX_TURNS, message)
 
     def _continued(
         self, keys: Sequence[Key], messages: Sequence[Message], tools: tuple[ToolSchema, ...]
@@ -346,14 +348,20 @@ class Conversations:
         shown = self._shown(record, message, sampling.stop[len(self._sampling.stop) :], number)
         conversation.keys, conversation.turn = [*keys, _key(shown)], number
         self._by_turn[number], self._used[number] = conversation, sampling
-        self.stop = Stop.LENGTH if reason == "length" else None
+        self.stop, self.refused = Stop.LENGTH if reason == "length" else None, False
         return Response(number, _completion(record, shown, reason))
+
+    def _used_up(self, stop: Stop, message: str) -> EpisodeEnded:
+        """The error of a request that is refused."""
+        self.stop, self.refused = stop, True
+        return EpisodeEnded(message, stop)
 
     def _refusal(self, end: End) -> Exception:
         """The error for the harness."""
         if end.failure is None:
-            self.stop = end.stop
-            return EpisodeEnded(FULL, end.stop)
+            limit = self._client.max_context_tokens
+            counts = f": it has {end.tokens:,} tokens, and the context {limit:,}" if end.tokens is not None else ""
+            return self._used_up(end.stop, FULL + counts)
         if end.failure.boundary is Boundary.ENVIRONMENT:  # the messages
             return ValueError(end.failure.message)
         self.failure = end.failure

@@ -218,8 +218,8 @@ class AgentLoop:
             raise End.failed(Boundary.ENVIRONMENT, str(error)) from error
         except End as end:
             players = policy.by_role.values()
-            stopped = any(each.stop is not None for each in players) and (len(players) == 1 or _was_refused(end))
-            if not stopped and all(each.failure is None for each in players):
+            refused = any(each.refused for each in players) and (len(players) == 1 or _was_refused(end))
+            if not refused and all(each.failure is None for each in players):
                 raise
         finally:
             await policy.close()

@@ -119,7 +119,7 @@ class TokenClient:
         length = len(ids) if new else len(ids) + len(record.segment)
         if length >= self.max_context_tokens:
             record.add_unseen(observation.messages)
-            raise End(Stop.LENGTH)
+            raise End(Stop.LENGTH, tokens=length)
         if new:
             record.begin_segment(context)
         record.segment.add_observation(observation.messages, ids, media)

@@ -35,10 +35,10 @@ _NO_IMAGES: FrozenDict[str, bytes] = FrozenDict()
 
 
 class End(Exception):
-    """The episode is over."""
+    """The episode is over. ``tokens`` is the length of a conversation that fills the context, if it is known."""
 
-    def __init__(self, stop: Stop, failure: Failure | None = None):
-        self.stop, self.failure = stop, failure
+    def __init__(self, stop: Stop, failure: Failure | None = None, *, tokens: int | None = None):
+        self.stop, self.failure, self.tokens = stop, failure, tokens
         super().__init__(stop if failure is None else str(failure))
 
     @classmethod

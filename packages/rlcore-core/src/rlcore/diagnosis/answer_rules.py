@@ -110,15 +110,15 @@ def reward_raises(run: Evidence) -> str | None:
 
 
 def cut_by_turn(run: Evidence) -> str | None:
-    """Half of the trajectories of two steps in a row end at `rollout.max_new_tokens`, or at ``max_tokens`` of requests."""
+    """Half of the trajectories of two steps in a row end at `rollout.max_new_tokens` or `max_tokens` of a request."""
     cut, limit = run.shares("length/turn", 2), run.setting("rollout.max_new_tokens")
     if not cut or min(cut) < MOSTLY:
         return None
     first = next((one for one in run.trajectories() if one.stop == "length"), None)
     shown = f", the first ends with {_short(end[-40:])!r}" if first and (end := first.final_response) else ""
-    if first and first.sampling and (asked := first.sampling.max_new_tokens) < limit:
-        shown = f", which is max_tokens of the agent's requests: raise that{shown}"
-        limit = asked
+    asked = first.sampling.max_new_tokens if first and first.sampling else limit
+    if limit is not None and asked < limit:
+        limit, shown = asked, f", which is max_tokens of the agent's requests: raise that{shown}"
     return f"{cut[-1]:.0%} of step {run.step} at {limit} tokens{shown}"
 
 

@@ -14,6 +14,7 @@ from typing import Any, Self, TypeVar
 
 from rlcore.episodes import threads
 from rlcore.episodes.threads import TooManyAbandoned, run_as
+from rlcore.errors import EnvironmentFailure
 from rlcore.plugin_calls import Ended, error_text, is_interrupt
 from rlcore.redaction import redact
 
@@ -33,17 +34,28 @@ class CallFailed(Exception):
 def describe(error: BaseException, function: object = None) -> str:
     """Return the type, message and location of an exception in one line.
 
-    The location is that of ``function`` if the call itself failed.
+    The location is that of ``function`` if the call itself failed. A failure that rlcore reports for code elsewhere has
+    its location in the message.
     """
     text = error_text(error)
     if isinstance(error, Ended) and error.__cause__ is not None:
         error = error.__cause__
+    if isinstance(error, EnvironmentFailure) and _raised_by(error).startswith("rlcore"):
+        return redact(text)[:LONGEST_DESCRIPTION]
     frames = traceback.extract_tb(error.__traceback__)
     if frames and frames[-1].filename not in (__file__, threads.__file__):
         text += f" ({frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno} in {frames[-1].name})"
     elif place := place_of(function):
         text += f" ({place.rpartition('/')[2]})"
     return redact(text)[:LONGEST_DESCRIPTION]
+
+
+def _raised_by(error: BaseException) -> str:
+    """The module that raised an exception; empty if it was not raised."""
+    module = ""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        module = str(frame.f_globals.get("__name__", ""))
+    return module
 
 
 def place_of(function: object) -> str | None:

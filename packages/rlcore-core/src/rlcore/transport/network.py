@@ -75,6 +75,8 @@ def listening_on(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
         found = os.strerror(error.errno) if error.errno else str(error)
+        if error.errno is not None and error.errno < 0:  # an error of getaddrinfo, without its type
+            found = f"{host} is neither an address nor a known host name"
         raise UserError(f"cannot listen on {host}:{port}", found=found, fix="use another --port or --host") from None
 
 

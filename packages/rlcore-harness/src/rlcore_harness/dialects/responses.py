@@ -36,7 +36,7 @@ error = chat.error
 
 def read(body: Mapping[str, Any]) -> Request:
     """The request of a body. Raises `Refusal`."""
-    refuse_unsupported(body)
+    refuse_unsupported(body, stop=([], "OpenAI's Responses API has no stop texts; use /v1/chat/completions"))
     output = table(body.get("text") or {}, "text")
     refuse_unsupported({"response_format": output.get("format")})
     images: list[bytes] = []
@@ -47,7 +47,7 @@ def read(body: Mapping[str, Any]) -> Request:
     refuse_tool_choice(body.get("tool_choice"), tools)
     instructions, previous = body.get("instructions"), body.get("previous_response_id")
     return Request(
-        messages=_messages(body.get("input"), images),
+        messages=_messages([] if previous and body.get("input") is None else body.get("input"), images),
         tools=tools,
         images=tuple(images),
         sampling=read_sampling(body, "max_output_tokens", stop=None),

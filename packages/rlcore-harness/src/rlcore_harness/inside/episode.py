@@ -48,15 +48,28 @@ def solve(target: str, task: dict[str, Any], place: dict[str, Any], folder: str)
     process, threads = os.getpid(), set(threading.enumerate())
     _adopt()
     os.chdir(folder)
-    reward, error = None, None
+    reward, error, function = None, None, None
     try:
-        reward = _reward(_called(load_target(target), Task(**task), Policy(Place(**place))))
+        function = load_target(target)
+        reward = _reward(_called(function, Task(**task), Policy(Place(**place))))
     except BaseException as raised:
-        error = described(raised)
+        error = described(raised, getattr(getattr(function, "__code__", None), "co_filename", ""))
     if os.getpid() != process:
         os._exit(1)  # a fork of the agent, which must not answer
     os.chdir("/")  # the folder will be deleted
     return {"reward": reward, "error": error, "left": _left(threads)}
+
+
+def unfit(target: str) -> str:
+    """Why the agent's function cannot be called with a task and a policy; empty if it can."""
+    function = importlib.import_module(TRANSPORT + ".targets").load_target(target)
+    try:
+        inspect.signature(function).bind(None, None)
+    except TypeError as error:
+        return str(error)
+    except ValueError:  # a builtin without a signature
+        return ""
+    return ""
 
 
 def command(command: list[str], variables: dict[str, str], folder: str) -> int:

@@ -209,5 +209,5 @@ def require_scores(groups: Sequence[Group], what: str) -> None:
     raise NotScoredError(
         f"{what} has no scored trajectories out of {len(trajectories)}",
         found=f"{count} times {reason}",
-        fix="fix the failing reward, environment or external service",
+        fix="fix the failing reward, environment, agent or external service",
     )

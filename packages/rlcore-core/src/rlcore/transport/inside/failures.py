@@ -14,8 +14,11 @@ KINDS = ("UserError", "ToolFailure", "SandboxFailure", "EnvironmentFailure")
 """Errors of rlcore, or of its stand-in, that the other side raises again."""
 
 
-def described(error: BaseException) -> dict[str, Any]:
-    """Type, text, place and the last frames of an exception, and which error of rlcore it is."""
+def described(error: BaseException, file: str = "") -> dict[str, Any]:
+    """Type, text, place and the last frames of an exception, and which error of rlcore it is.
+
+    The place is the last frame in ``file``, if there is one, because a library that it calls is rarely wrong.
+    """
     import traceback  # only here: an interpreter should start quickly
 
     try:
@@ -28,7 +31,7 @@ def described(error: BaseException) -> dict[str, Any]:
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_own(frame.filename)]
     place = ""
     if frames:
-        last = frames[-1]
+        last = next((frame for frame in reversed(frames) if frame.filename == file), frames[-1])
         place = f"{os.path.basename(last.filename)}:{last.lineno or 0} in {last.name}"
     found = {
         "type": type(error).__name__,
