@@ -7,10 +7,9 @@ with the messages of earlier conversations, and only what follows them is render
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from rlcore.errors import EngineError, EpisodeEnded
@@ -21,7 +20,6 @@ from rlcore.types import (
     Failure,
     FinishReason,
     FrozenDict,
-    ImagePart,
     Message,
     Observation,
     Response,
@@ -29,74 +27,19 @@ from rlcore.types import (
     Stop,
     ToolSchema,
     derive_seed,
-    thaw,
 )
 from rlcore.types.checking import flaw_in_observation, is_finite
 
+from rlcore_rollout.conversation import Conversation, Key, State, key_of
 from rlcore_rollout.images import EpisodeImages
 from rlcore_rollout.model_client import ModelClient, TokenClient
 from rlcore_rollout.trajectory_builder import End, Record
-
-Key = tuple[Any, ...]
-"""A message without what SDKs change when they send it again."""
 
 LONGEST_TOKEN = 64
 """Characters. A text with more of them for each token of the context does not fit into it."""
 ROLE = re.compile(r"[A-Za-z0-9_-]{1,40}")
 """A role is a part of the names of metrics."""
 FULL = "the conversation leaves no room for an answer in the context of the model"
-
-
-@dataclass(slots=True, kw_only=True)
-class _State:
-    """The lengths of a conversation before a turn, to which it returns if the turn does not count."""
-
-    keys: int
-    turn: int | None
-    tokens: int
-    turns: int
-    media: int
-    counted_tokens: int
-    metrics: dict[str, float]
-
-
-@dataclass(slots=True, kw_only=True)
-class _Conversation:
-    """A segment in progress, and the messages with which a request that continues it begins."""
-
-    record: Record
-    seed: int
-    keys: list[Key] = field(default_factory=list)
-    busy: bool = False
-    """Whether a turn is being sampled."""
-    asked: bool = False
-    """Whether the engine has seen the prompt of the last turn."""
-    turn: int | None = None
-    """Number of its last turn."""
-    before: _State | None = None
-    """Its state before the last turn, until that is withdrawn."""
-
-    def state(self) -> _State:
-        grown = self.record.segments[0] if self.record.segments else None
-        return _State(
-            keys=len(self.keys),
-            turn=self.turn,
-            tokens=len(grown.token_ids) if grown is not None else 0,
-            turns=len(grown.turns) if grown is not None else 0,
-            media=len(grown.media) if grown is not None else 0,
-            counted_tokens=grown.counted_tokens if grown is not None else 0,
-            metrics=dict(self.record.metrics),
-        )
-
-    def restore(self, state: _State) -> None:
-        del self.keys[state.keys :]
-        self.turn, self.record.metrics = state.turn, state.metrics
-        if self.record.segments:
-            grown = self.record.segment
-            for values in (grown.token_ids, grown.loss_mask, grown.logprobs):
-                del values[state.tokens :]
-            del grown.turns[state.turns :], grown.media[state.media :]
-            grown.counted_tokens = state.counted_tokens
 
 
 class Conversations:
@@ -137,10 +80,10 @@ class Conversations:
         self.failure: Failure | None = None
         self.stop: Stop | None = None
         self.refused = False
-        self._conversations: list[_Conversation] = []
+        self._conversations: list[Conversation] = []
         self._sessions: list[str] = []
         """The names of all sessions, also of those that were given up."""
-        self._by_turn: dict[int, _Conversation] = {}
+        self._by_turn: dict[int, Conversation] = {}
         """The conversation of each turn that counts."""
         self._used: dict[int, Sampling] = {}
         self._closed, self._next_turn = False, 0
@@ -206,7 +149,7 @@ class Conversations:
             raise self._used_up(Stop.LENGTH, FULL)
         if messages[-1].role == "assistant":
             raise ValueError("the last message is one of the assistant, which cannot be continued")
-        keys = [_key(message) for message in messages]
+        keys = [key_of(message) for message in messages]
         conversation = self._continued(keys, messages, tools) or self._begin(keys, tools)
         before, conversation.busy, conversation.asked = conversation.state(), True, False
         self._pending += 1
@@ -285,10 +228,10 @@ class Conversations:
 
     def _continued(
         self, keys: Sequence[Key], messages: Sequence[Message], tools: tuple[ToolSchema, ...]
-    ) -> _Conversation | None:
+    ) -> Conversation | None:
         """The longest conversation that the messages continue; None if they begin another one."""
 
-        def continues(each: _Conversation) -> bool:
+        def continues(each: Conversation) -> bool:
             known = len(each.keys)
             if each.busy or each.turn is None or known >= len(keys) or each.record.tools != tools:
                 return False
@@ -298,12 +241,12 @@ class Conversations:
 
         return max(filter(continues, self._conversations), key=lambda each: len(each.keys), default=None)
 
-    def _begin(self, keys: Sequence[Key], tools: tuple[ToolSchema, ...]) -> _Conversation:
+    def _begin(self, keys: Sequence[Key], tools: tuple[ToolSchema, ...]) -> Conversation:
         # The seed must not depend on the order of concurrent conversations, which depends on the time.
         text = repr((keys, [tool.as_json() for tool in tools]))
         prompt = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()  # a request may be large
         equal = self._prompts[prompt] = self._prompts.get(prompt, -1) + 1
-        made = _Conversation(
+        made = Conversation(
             record=Record(name=self._new_session(), images=self._images, tools=tools),
             seed=derive_seed(self._sampling.seed, "conversation", prompt, equal),
         )
@@ -314,7 +257,7 @@ class Conversations:
         self._sessions.append(f"{self._session}/{len(self._sessions)}" if self._sessions else self._session)
         return self._sessions[-1]
 
-    def _restore(self, conversation: _Conversation, state: _State) -> None:
+    def _restore(self, conversation: Conversation, state: State) -> None:
         conversation.restore(state)
         if conversation.turn is None:
             self._conversations.remove(conversation)
@@ -322,7 +265,7 @@ class Conversations:
             conversation.record.name = self._new_session()
         conversation.asked = False
 
-    def _merged(self, conversation: _Conversation, sampling: Mapping[str, Any]) -> Sampling:
+    def _merged(self, conversation: Conversation, sampling: Mapping[str, Any]) -> Sampling:
         """The sampling parameters of a turn."""
         changes, base = dict(sampling), self._sampling
         changes["max_new_tokens"] = min(changes.get("max_new_tokens", base.max_new_tokens), base.max_new_tokens)
@@ -330,7 +273,7 @@ class Conversations:
         return replace(base, seed=conversation.seed, **changes)
 
     async def _sample(
-        self, conversation: _Conversation, keys: list[Key], messages: tuple[Message, ...], sampling: Sampling
+        self, conversation: Conversation, keys: list[Key], messages: tuple[Message, ...], sampling: Sampling
     ) -> Response:
         record, client = conversation.record, self._client
         try:
@@ -346,7 +289,7 @@ class Conversations:
         record.count("tool_calls", float(len(message.tool_calls)))
         number, self._next_turn = self._next_turn, self._next_turn + 1
         shown = self._shown(record, message, sampling.stop[len(self._sampling.stop) :], number)
-        conversation.keys, conversation.turn = [*keys, _key(shown)], number
+        conversation.keys, conversation.turn = [*keys, key_of(shown)], number
         self._by_turn[number], self._used[number] = conversation, sampling
         self.stop, self.refused = Stop.LENGTH if reason == "length" else None, False
         return Response(number, _completion(record, shown, reason))
@@ -388,21 +331,6 @@ def _completion(record: Record, shown: Message, reason: FinishReason) -> ChatCom
     turn = record.segment.turns[-1]
     counts = {"prompt_tokens": turn.start, "completion_tokens": turn.end - turn.start} if turn.end else {}
     return ChatCompletion(message=shown, finish_reason=reason, **counts)
-
-
-def _key(message: Message) -> Key:
-    """What makes two messages equal: parts of text are joined, arguments are compared as values, ids do not count."""
-    parts = (message.content,) if isinstance(message.content, str) else message.content
-    content: list[str] = [""]
-    for part in parts:
-        if isinstance(part, ImagePart):
-            content += [part.sha256, ""]
-        else:
-            content[-1] += part if isinstance(part, str) else part.text
-    if message.role == "assistant":  # SDKs remove the white space around answers
-        content = [text.strip() for text in content]
-    calls = tuple((call.name, json.dumps(thaw(call.arguments), sort_keys=True)) for call in message.tool_calls)
-    return message.role, tuple(content), calls
 
 
 __all__ = ["Conversations"]
