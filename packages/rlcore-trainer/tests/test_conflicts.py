@@ -41,8 +41,10 @@ def run(**tables: Any) -> Any:
     }
     values = {"model": {"path": "organisation/policy"}, "environment": {"id": "e"}, "reward": [{"id": "r"}]}
     config = RunConfig(**values, rollout=tables.get("rollout", {}))
+    rows = tables.get("rows", [SimpleNamespace(messages=())])
     return SimpleNamespace(
         config=config,
+        environments=(),
         resolved=SimpleNamespace(
             config=config,
             options=options,
@@ -52,7 +54,7 @@ def run(**tables: Any) -> Any:
             origin=lambda path: f"file:{'/'.join(path)}",
         ),
         registry=REGISTRY,
-        dataset=SimpleNamespace(tasks=lambda split: [], demonstrations=lambda count, seed: tables.get("rows", ["one"])),
+        dataset=SimpleNamespace(tasks=lambda split: [], demonstrations=lambda count, seed: rows),
         resume_from=None,
         options=lambda table: options[table],
         load=REGISTRY.load,
