@@ -6,6 +6,8 @@ import itertools
 import os
 import secrets
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -118,6 +120,21 @@ def versions_of(group: Group) -> list[int]:
         for turn in trajectory.segments[0].turns
         if turn.kind == "policy"
     ]
+
+
+STARTS = """
+import ray
+from rlcore_rollout.sampler.ray.cluster import Cluster
+from rlcore_rollout.sampler.ray.config import RaySamplerConfig
+Cluster(RaySamplerConfig(address="local", workers=1)).close()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_cluster_starts_where_ray_was_imported_before() -> None:
+    """As by a notebook or by vLLM: Ray reads its variables at its import."""
+    subprocess.run([sys.executable, "-c", STARTS], check=True)
 
 
 @pytest.mark.slow

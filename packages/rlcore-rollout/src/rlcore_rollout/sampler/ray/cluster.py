@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import signal
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
@@ -43,8 +44,11 @@ class Cluster:
             create_token()
         if self.address is None or _has_token():
             os.environ.setdefault("RAY_AUTH_MODE", "token")  # Ray reads the token for the address "auto" alone
+        imported = "ray" in sys.modules
         import ray
 
+        if imported and not ray.is_initialized():  # by a notebook, or by vLLM: Ray has read its variables then
+            ray._raylet.Config.initialize("")
         self.ray = ray
         self._owned = not ray.is_initialized()
         if self._owned:
