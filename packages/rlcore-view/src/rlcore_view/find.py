@@ -77,15 +77,18 @@ class _Search:
 
     def rows(self, file: StepFile, rows: Iterable[Row]) -> list[Row]:
         """The rows of those that are found in a file and meet the conditions, apart from the text."""
-        found = self.stored.with_training(row for row in rows if self.is_found_in(file, row["step"]))
+        rows = list(rows)
+        there = {step for step in {row["step"] for row in rows} if self.is_found_in(file, step)}
+        found = self.stored.with_training(row for row in rows if row["step"] in there)
         return [row for row in found if self._fits(row)]
 
     def _fits(self, row: Row) -> bool:
-        if self.question.task not in ("", row["task"], f"{row['environment']}/{row['task']}"):
+        if (task := self.question.task) and task not in (row["task"], f"{row['environment']}/{row['task']}"):
             return False
+        if self.where is None or self.where(row):
+            return True
         # A group that was carried over is kept by the step that trained it.
-        later = [row | {"fate": "kept"}] if row.get("fate") == "carried" and "trained_step" in row else []
-        return self.where is None or any(map(self.where, [row, *later]))
+        return row.get("fate") == "carried" and "trained_step" in row and self.where(row | {"fate": "kept"})
 
     @property
     def columns(self) -> set[str]:
