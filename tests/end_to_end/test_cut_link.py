@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import os
-import re
 import secrets
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from finished_runs import evaluations, metrics, numbers, succeeded
 from preloaded import rlcore_command
+from running_servers import serving
 
 TOKEN = "a token of the tests"
 CUT_S = 15.0
@@ -63,39 +63,19 @@ def other() -> Iterator[OtherHost]:
 
 
 @pytest.fixture
-def serve(tmp_path: Path) -> Iterator[Callable[..., str]]:
-    """Starts a server, and returns its address."""
+def services(other: OtherHost, tmp_path: Path) -> Iterator[tuple[str, str]]:
+    """The overrides of a run that uses the servers."""
     with ExitStack() as stack:
 
-        def started(*words: str, before: Sequence[str] = (), host: str = "127.0.0.1") -> str:
-            process = subprocess.Popen(
-                [*before, sys.executable, "-u", "-m", "rlcore", "serve", *words, "--host", host, "--port", "0"],
-                cwd=tmp_path,
-                env={**os.environ, "RLCORE_SERVER_TOKEN": TOKEN},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
-            stack.callback(process.communicate)
-            stack.callback(process.kill)
-            assert process.stdout is not None
-            line = process.stdout.readline()
-            found = re.search(r" on (\S+), at most", line)
-            assert found is not None, line + process.stdout.read()
-            threading.Thread(target=process.stdout.read, daemon=True).start()
-            return found[1]
+        def started(*words: str, host: str = "127.0.0.1", before: Sequence[str] = ()) -> str:
+            served = serving(*words, "--host", host, token=TOKEN, folder=tmp_path, before=before)
+            return stack.enter_context(served)[1]
 
-        yield started
-
-
-@pytest.fixture
-def services(other: OtherHost, serve: Callable[..., str]) -> tuple[str, str]:
-    """The overrides of a run that uses the servers."""
-    there = {"before": ("ip", "netns", "exec", other.name), "host": other.address}
-    offered = ("environment", "-p", "gsm8k-tools", "--most", "16")
-    environments = [serve(*offered), serve(*offered, **there)]
-    reward = serve("reward", "math-numeric-equal", **there)
-    return f"environment.servers=[{','.join(environments)}]", f"reward.0.servers=[{reward}]"
+        there = {"host": other.address, "before": ("ip", "netns", "exec", other.name)}
+        offered = ("environment", "-p", "gsm8k-tools", "--most", "16")
+        environments = [started(*offered), started(*offered, **there)]
+        reward = started("reward", "math-numeric-equal", **there)
+        yield f"environment.servers=[{','.join(environments)}]", f"reward.0.servers=[{reward}]"
 
 
 @pytest.mark.proof

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -37,11 +37,14 @@ class RunningServer:
 
 @contextmanager
 def serving(
-    kind: str, *words: str, token: str, folder: Path | None = None
+    kind: str, *words: str, token: str, folder: Path | None = None, before: Sequence[str] = ()
 ) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """The command ``rlcore serve KIND`` on a free port, and its address. It is killed at the end."""
+    """The command ``rlcore serve KIND`` on a free port, and its address. It is killed at the end.
+
+    ``before`` are words of a command that starts it, such as those of ``ip netns exec``.
+    """
     process = subprocess.Popen(
-        [sys.executable, "-u", "-m", "rlcore", "serve", kind, "--port", "0", *words],
+        [*before, sys.executable, "-u", "-m", "rlcore", "serve", kind, "--port", "0", *words],
         cwd=folder,
         env={**os.environ, TOKEN: token},
         stdout=subprocess.PIPE,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -17,13 +16,12 @@ from rlcore.specs import SandboxSpec
 from rlcore.testing import check_sandbox
 from rlcore.testing.sandboxes import LIMITS
 from rlcore.transport import server
-from rlcore.transport.network import TOKEN, listening_on
-from rlcore.transport.server import Server
+from rlcore.transport.network import TOKEN
 from rlcore.types import CodeResult, SandboxLimits, SandboxSupport
 from rlcore_sandbox import served as served_sandbox
 from rlcore_sandbox.served import ServedSandbox, ServedSandboxConfig, available, checked_result
 from rlcore_sandbox.serving import SandboxOffer
-from running_servers import serving
+from running_servers import RunningServer, serving
 
 KNOWN = "a token of the tests"
 
@@ -65,25 +63,15 @@ class EchoSession:
         pass
 
 
-class Running:
-    """A server in a thread."""
+class Running(RunningServer):
+    """A server of `Echo`."""
 
     def __init__(self, limits: SandboxLimits = LIMITS, most: int = 4) -> None:
-        listening, self.echo = listening_on("127.0.0.1", 0), Echo()
-        self.address = f"127.0.0.1:{listening.getsockname()[1]}"
+        self.echo = Echo()
         choice = SandboxChoice(spec=SandboxSpec(id="echo", target="a:b"), support=SandboxSupport())
         offer = SandboxOffer(self.echo, choice, limits)
-        self.server = Server(
-            offer, listening, named="the sandbox 'echo'", token=KNOWN, most=most, timeout_s=60, say=lambda line: None
-        )
+        super().__init__(offer, named="the sandbox 'echo'", token=KNOWN, port=0, most=most, timeout_s=60)
         self.echo.end = lambda: [each.kill() for each in list(self.server._connections)]
-        self._thread = threading.Thread(target=self.server.run, daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        self.server.stop()
-        self._thread.join(timeout=10)
-        assert not self._thread.is_alive()
 
 
 @contextmanager

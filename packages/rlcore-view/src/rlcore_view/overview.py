@@ -106,8 +106,11 @@ def overview(stored: Stored, file: StepFile, rows: Sequence[Row] | None = None) 
     """The overview of a file. If all its rows are given, it has the names of all rows. Raises as `Stored.rows`."""
     files = [file.path, evidence_file(file.path, INDEX)]
     if rows is not None:
-        counts = Counter(row["step"] for row in rows)
-        return _OVERVIEWS.get((file.path, "rows"), files, lambda: Overview.of(rows, counts))
+
+        def made() -> Overview:
+            return Overview.of(rows, Counter(row["step"] for row in rows))
+
+        return _OVERVIEWS.get((file.path, "rows"), files, made)
     return _OVERVIEWS.get(file.path, files, lambda: Overview.of(*stored.firsts(file)))
 
 

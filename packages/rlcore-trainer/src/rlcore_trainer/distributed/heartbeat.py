@@ -49,7 +49,7 @@ class Heartbeat:
             host, port, is_master=False, wait_for_workers=False, timeout=STORE_TIMEOUT
         )
         self._rank, self._place = rank, _place()
-        self._watched = {(rank.index + 1 + next) % rank.world_size for next in range(WATCHED)} - {rank.index}
+        self._watched = {(rank.index + 1 + place) % rank.world_size for place in range(WATCHED)} - {rank.index}
         self._seen: dict[int, str] = {}
         self._missed = [0] * rank.world_size
         self._count(0)

@@ -74,12 +74,13 @@ class OfflineTrainer(ABC):
 
     def train(self) -> Mapping[str, float]:
         """Train until the last step or until a stop is requested, and return the last metrics."""
-        with self._rollouts or nullcontext(), self.session.ranks as ranks, self.session, self._memory:
+        with self._rollouts or nullcontext(), self.session.ranks as ranks, self.session:
             if not ranks.is_main:
                 ranks.serve()
                 return {}
             try:
-                return self._train()
+                with self._memory:
+                    return self._train()
             except EngineError:
                 if self.session.progress.step:
                     self.session.save_unsaved()
