@@ -15,7 +15,8 @@
 # the same folder and the same installation under the same paths.
 #
 # Environment: SERVE_ENVIRONMENT, SERVE_REWARD and SERVE_SANDBOX, the words of rlcore serve; all machines but the first
-# then run it, and the run uses it. PORT, the first of four ports.
+# then run it, and the run uses it. PROCESSES, the number of processes that train, on as few machines as possible from
+# the first; the rest of the machines samples. PORT, the first of four ports.
 set -euo pipefail
 
 if (($# < 1)) || [[ -z ${SLURM_JOB_ID-}${HOSTS-} ]]; then
@@ -128,9 +129,9 @@ node() {
     failed "ray start failed on $1: $(grep -Ev '^(srun: .*)?$' "$log" | tail -n 1)"
 }
 
-# A head among others does not sample: its GPUs train.
+# A head among others does not sample: its GPUs train. With PROCESSES, Ray assigns them.
 idle=()
-if ((${#others[@]})); then idle=(--num-cpus=0 --num-gpus=0); fi
+if ((${#others[@]})) && [[ -z ${PROCESSES-} ]]; then idle=(--num-cpus=0 --num-gpus=0); fi
 # Where grpc can be imported, Ray opens a port for remote clients, which no option prevents.
 start='import sys; sys.modules["grpc"] = None; from ray.scripts.scripts import main; main()'
 node "$head" python -c "$start" start --block --head --port="$port" --include-dashboard=false "${idle[@]}" &
@@ -151,7 +152,13 @@ for host in "${others[@]}"; do
     pieces+=($!)
 done
 
-words=(sampler.id=ray "sampler.address=$head:$port" "sampler.workers=$((${#workers[@]} * ${SLURM_GPUS_ON_NODE:-1}))")
+words=(sampler.id=ray "sampler.address=$head:$port")
+if [[ -n ${PROCESSES-} ]]; then
+    words+=("strategy.address=$head:$port" "strategy.processes=$PROCESSES")
+    words+=("sampler.workers=$((${#hosts[@]} * ${SLURM_GPUS_ON_NODE:-1} - PROCESSES))")
+else
+    words+=("sampler.workers=$((${#workers[@]} * ${SLURM_GPUS_ON_NODE:-1}))")
+fi
 
 # server HOST COMMAND...: run it there, and report its end.
 server() {

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from commands_here import rlcore as rlcore
+from other_host import OtherHost
 from ray_cluster import RayCluster
 
 
@@ -85,3 +86,13 @@ def cluster() -> Iterator[RayCluster]:
         yield cluster
     finally:
         cluster.close()
+
+
+@pytest.fixture
+def other() -> Iterator[OtherHost]:
+    try:
+        host = OtherHost()
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"network namespaces cannot be created: {error}")
+    yield host
+    host.remove()

@@ -130,6 +130,18 @@ def test_run_with_servers_leaves_nothing(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(600)
+def test_several_machines_train(tmp_path: Path) -> None:
+    port = str(20000 + 5 * (1400 + os.getpid() % 400))
+    environment = surroundings(tmp_path, HOSTS="localhost 127.0.0.1 127.0.0.2", PROCESSES="2", PORT=port)
+    environment.pop("SLURM_JOB_ID", None)
+    done = run(tmp_path, environment, *SMALL, "strategy.id=ddp", "name=there")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "processes 2 in the Ray cluster localhost:" in done.stdout
+    assert "1 worker of the Ray cluster localhost:" in done.stdout
+
+
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("variables", "error"),
     [

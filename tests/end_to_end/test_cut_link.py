@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import subprocess
 import sys
 import threading
@@ -14,52 +13,13 @@ from pathlib import Path
 
 import pytest
 from finished_runs import evaluations, metrics, numbers, succeeded
+from other_host import OtherHost
 from preloaded import rlcore_command
 from running_servers import serving
 
 TOKEN = "a token of the tests"
 CUT_S = 15.0
 SETTINGS = ("trainer.tasks_per_step=4", "trainer.steps=8", "warmup.steps=10", "evaluation.every=0", "name=run")
-
-
-def ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, capture_output=True)
-
-
-class OtherHost:
-    """A network namespace that is connected to this one by two virtual devices."""
-
-    def __init__(self) -> None:
-        number = secrets.randbelow(2**14)
-        self.name, self._here, self._there = f"rlcore-{number}", f"rlh{number}", f"rlt{number}"
-        network = f"10.231.{number // 64}.{4 * (number % 64)}"
-        stem, _, last = network.rpartition(".")
-        near, self.address = f"{stem}.{int(last) + 1}", f"{stem}.{int(last) + 2}"
-        ip("netns", "add", self.name)
-        ip("link", "add", self._here, "type", "veth", "peer", "name", self._there, "netns", self.name)
-        ip("address", "add", f"{near}/30", "dev", self._here)
-        ip("-n", self.name, "address", "add", f"{self.address}/30", "dev", self._there)
-        ip("link", "set", self._here, "up")
-        self.connect()
-
-    def connect(self) -> None:
-        ip("-n", self.name, "link", "set", self._there, "up")
-
-    def cut(self) -> None:
-        ip("-n", self.name, "link", "set", self._there, "down")
-
-    def remove(self) -> None:
-        ip("netns", "delete", self.name)
-
-
-@pytest.fixture
-def other() -> Iterator[OtherHost]:
-    try:
-        host = OtherHost()
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"network namespaces cannot be created: {error}")
-    yield host
-    host.remove()
 
 
 @pytest.fixture
@@ -71,7 +31,7 @@ def services(other: OtherHost, tmp_path: Path) -> Iterator[tuple[str, str]]:
             served = serving(*words, "--host", host, token=TOKEN, folder=tmp_path, before=before)
             return stack.enter_context(served)[1]
 
-        there = {"host": other.address, "before": ("ip", "netns", "exec", other.name)}
+        there = {"host": other.address, "before": other.inside}
         offered = ("environment", "-p", "gsm8k-tools", "--most", "16")
         environments = [started(*offered), started(*offered, **there)]
         reward = started("reward", "math-numeric-equal", **there)

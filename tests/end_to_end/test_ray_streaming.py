@@ -124,9 +124,9 @@ def versions_of(group: Group) -> list[int]:
 
 STARTS = """
 import ray
-from rlcore_rollout.sampler.ray.cluster import Cluster
+from rlcore_rollout.sampler.ray.cluster import SamplerCluster
 from rlcore_rollout.sampler.ray.config import RaySamplerConfig
-Cluster(RaySamplerConfig(address="local", workers=1)).close()
+SamplerCluster(RaySamplerConfig(address="local", workers=1)).close()
 """
 
 

@@ -173,13 +173,13 @@ def test_other_estimators_are_translated(
 
 
 def test_all_problems_are_reported_together(rlcore: Call, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ("trainer.nnodes=2", "trainer.save_frq=5", "seed=no")
+    words = ("trainer.nnodes=0", "trainer.save_frq=5", "seed=no")
     assert rlcore("run", "-p", "gsm8k-tools", "--dry-run", "-v", *words) == 2
     error = capsys.readouterr().err
     assert "3 problems" in error
-    for key in ("trainer.nnodes = 2", "trainer.save_frq", "seed = 'no'"):
+    for key in ("trainer.nnodes = 0", "trainer.save_frq", "seed = 'no'"):
         assert key in error
-    assert "command line: trainer.nnodes=2" in error
+    assert "command line: trainer.nnodes=0" in error
     assert "trainer.save_freq ?" in error
 
 

@@ -18,8 +18,6 @@ from solid_pictures import picture
 FILE = Path(__file__).with_name("visual_search_launch.json")
 FAIR = "algorithm.filter_groups.metric=['seq_reward','trajlength','vtoken_images_num_consis','end_reason']"
 """The filters of the third script without ``hasimage``, which is refused."""
-HERE = ("trainer.nnodes=1", "rollout.engine=torch")
-"""One machine, because nothing has started processes on a second one, and no vLLM, which samples for one process."""
 COMMON = {
     "algorithm.advantage.id": "grpo",
     "algorithm.entropy": 0,
@@ -44,7 +42,12 @@ COMMON = {
     "warmup.steps": 0,
 }
 SETS: Mapping[str, Mapping[str, Any]] = {
-    "two machines": {**COMMON, "algorithm.filter.metric": "reward"},
+    "two machines": {
+        **COMMON,
+        "algorithm.filter.metric": "reward",
+        "strategy.address": "auto",
+        "strategy.processes": 16,
+    },
     "one machine": {
         **COMMON,
         "checkpoint.every": 100,
@@ -84,15 +87,14 @@ def arguments(script: str) -> list[str]:
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with metadata of vLLM and wandb, whose versions a dry run reads, and a launcher's environment."""
+    """A folder with metadata of vLLM and wandb, whose versions a dry run reads, and no launcher."""
     pretend_packages(monkeypatch, tmp_path, "vllm", "wandb")
     return tmp_path
 
 
 def launched(script: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The arguments of a script, started as it must be, without what is refused."""
-    if script == "two machines":
-        monkeypatch.setenv("WORLD_SIZE", "16")
+    """The arguments of a script, without what is refused."""
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
     return [FAIR if "hasimage" in word else word for word in arguments(script)]
 
 
@@ -122,21 +124,17 @@ def test_arguments_pass_a_dry_run(
         row = {"env_name": "pyvision_gym", "data_source": name, "question": "Which color?", "image": "scene.png"}
         rows = [{**row, "reward_model": {"ground_truth": "red", "style": "model"}}] * 64
         (folder / "train_1.json").write_text(json.dumps(rows))
-    words = [*(FAIR if "hasimage" in word else word for word in arguments(script)), *HERE]
-    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    words = launched(script, monkeypatch)
     assert rlcore("run", "-p", "visual-search", "--dry-run", "-v", *words) == 0, capsys.readouterr().err
     shown = capsys.readouterr()
     reported = {line.partition(" sets nothing: ")[0].partition(" -> ")[0] for line in shown.err.splitlines()}
-    assert set(words) - reported == {"rollout.engine=torch"}
+    assert set(words) <= reported
 
 
 def test_refused_arguments_are_named_with_their_reasons(
     place: Path, monkeypatch: pytest.MonkeyPatch, rlcore: Call, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("WORLD_SIZE", raising=False)
-    words = arguments("two machines")
-    assert rlcore("run", "-p", "visual-search", "--dry-run", "-v", *words) == 2
-    assert "torchrun --nnodes=2 --nproc-per-node=8" in capsys.readouterr().err
     assert rlcore("run", "-p", "visual-search", "--dry-run", "-v", *arguments("ranked")) == 2
     assert "leave out hasimage" in capsys.readouterr().err
 

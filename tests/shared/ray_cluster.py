@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 MARK = "RLCORE_TEST_CLUSTER"
@@ -18,13 +18,17 @@ START = "import sys; sys.modules['grpc'] = None; from ray.scripts.scripts import
 
 
 class RayCluster:
-    """A cluster whose nodes have one core each."""
+    """A cluster whose nodes have one core each.
 
-    def __init__(self) -> None:
+    Args:
+        ip: the address of the first node
+    """
+
+    def __init__(self, ip: str = "127.0.0.1") -> None:
         with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
+            free.bind((ip, 0))
             self.port = free.getsockname()[1]
-        self.address = f"127.0.0.1:{self.port}"
+        self.address = f"{ip}:{self.port}"
         self.variables = {
             "RAY_AUTH_TOKEN": secrets.token_hex(16),
             "RAY_AUTH_MODE": "token",
@@ -33,14 +37,19 @@ class RayCluster:
         }
         self.mark = secrets.token_hex(8)
         self._nodes: list[subprocess.Popen[str]] = []
-        self.start("--head", "--include-dashboard=false", f"--port={self.port}")
+        self.start("--head", "--include-dashboard=false", f"--port={self.port}", f"--node-ip-address={ip}")
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        """Start a node, also a second time: Ray gives it 30 s, which a busy machine may exceed."""
+    def start(self, *words: str, before: Sequence[str] = ()) -> subprocess.Popen[str]:
+        """Start a node, also a second time: Ray gives it 30 s, which a busy machine may exceed.
+
+        Args:
+            words: options of ``ray start``
+            before: the beginning of the command, which runs the rest elsewhere
+        """
         before, options = self.nodes(), ("--num-cpus=1", "--object-store-memory=200000000", "--disable-usage-stats")
         for _ in range(2):
             node = subprocess.Popen(
-                [sys.executable, "-c", START, "start", "--block", *options, *words],
+                [*before, sys.executable, "-c", START, "start", "--block", *options, *words],
                 env={**os.environ, **self.variables, MARK: self.mark},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

@@ -471,12 +471,14 @@ def test_limit_of_a_turn_is_the_longest_generation(turn: int, response: int | No
     assert tree(*words) == {"rollout": {"max_new_tokens": limit}}
 
 
-def test_several_machines_need_a_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_machines_are_those_of_ray_or_of_a_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     words = ("trainer.nnodes=2", "trainer.n_gpus_per_node=8")
     monkeypatch.delenv("WORLD_SIZE", raising=False)
+    assert tree(*words) == {"strategy": {"id": "fsdp2", "address": "auto", "processes": 16}}
+    monkeypatch.setenv("WORLD_SIZE", "8")
     ((kind, path, reason),) = problems_of(*words)
     assert (kind, path) == ("refused", "trainer.nnodes")
-    assert "torchrun --nnodes=2 --nproc-per-node=8" in reason
+    assert "WORLD_SIZE=8" in reason
     monkeypatch.setenv("WORLD_SIZE", "16")
     assert tree(*words) == {"strategy": {"id": "fsdp2"}}
     assert tree("trainer.nnodes=1", "trainer.n_gpus_per_node=8") == {"strategy": {"id": "fsdp2", "processes": 8}}

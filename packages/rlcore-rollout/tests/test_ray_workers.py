@@ -6,12 +6,11 @@ import asyncio
 import hashlib
 import logging
 import os
-import stat
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +25,7 @@ from rlcore.models.weights import FolderWeights
 from rlcore.session.plan import RunPlan
 from rlcore.types import Boundary, Message, RolloutRequest, Task
 from rlcore_models.streaming import named, named_tensors
-from rlcore_rollout.sampler.ray import cluster, files, weights
+from rlcore_rollout.sampler.ray import files, weights
 from rlcore_rollout.sampler.ray.calls import WorkerLost
 from rlcore_rollout.sampler.ray.config import RaySamplerConfig
 from rlcore_rollout.sampler.ray.pool import Worker, WorkerPool
@@ -160,27 +159,6 @@ def test_folder_of_a_killed_process_is_removed(tmp_path: Path, monkeypatch: pyte
     assert own.path.is_dir()
     own.remove()
     assert list(tmp_path.iterdir()) == [built]
-
-
-def test_token_is_created_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also by two runs that start at the same time."""
-    for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(Path, "home", lambda: tmp_path)
-    cluster.create_token()
-    file = tmp_path / ".ray" / "auth_token"
-    token = file.read_text("utf-8")
-    assert len(token) == 64
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    with ThreadPoolExecutor(8) as threads:
-        file.unlink()
-        list(threads.map(lambda _: cluster.create_token(), range(8)))
-    assert file.read_text("utf-8") != token
-    monkeypatch.setattr(cluster, "_has_token", lambda: False)  # as seen before the other run creates it
-    token = file.read_text("utf-8")
-    cluster.create_token()
-    assert file.read_text("utf-8") == token
-    assert list(file.parent.iterdir()) == [file]
 
 
 def test_worker_samples_with_the_weights_that_it_received(

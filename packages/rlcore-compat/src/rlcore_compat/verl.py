@@ -85,7 +85,7 @@ def processes(value: Any, words: Words) -> Several:
     if not isinstance(value, int) or value < 1:
         raise Refused("must be a positive integer")
     if words.get("trainer.nnodes", 1) != 1:
-        return Several({"strategy.id": "fsdp2"})  # torchrun has started the processes
+        return Several({"strategy.id": "fsdp2"})  # `machines` sets their number
     return Several({"strategy.id": "fsdp2", "strategy.processes": value} if value > 1 else {})
 
 
@@ -97,19 +97,19 @@ def team(value: Any, words: Words) -> Several:
     return Several({"strategy.id": "fsdp2", "strategy.sequence_parallel": value} if value > 1 and started else {})
 
 
-def machines(value: Any, words: Words) -> None:
-    """Several machines are accepted if a launcher has started that many processes."""
+def machines(value: Any, words: Words) -> Several:
+    """Several machines are those of the Ray cluster of this one, unless ``torchrun`` has started the processes."""
     if value == 1:
-        return
+        return Several()
     here = words.get("trainer.n_gpus_per_node", 8)
     if not all(isinstance(number, int) and number > 0 for number in (value, here)):
         raise Refused("must be a positive integer")
-    if os.environ.get("WORLD_SIZE") != str(value * here):
-        raise Refused(
-            "a run uses one machine, unless torchrun starts its processes on several: run torchrun "
-            f"--nnodes={value} --nproc-per-node={here} --rdzv-backend=c10d --rdzv-endpoint=HOST:PORT -m rlcore run … "
-            "on each of them"
-        )
+    started = os.environ.get("WORLD_SIZE")
+    if started is None:
+        return Several({"strategy.id": "fsdp2", "strategy.address": "auto", "strategy.processes": value * here})
+    if started != str(value * here):
+        raise Refused(f"a launcher has started the processes, and their number is another one: WORLD_SIZE={started}")
+    return Several()
 
 
 def never_is_zero(value: Any, words: Words) -> Any:

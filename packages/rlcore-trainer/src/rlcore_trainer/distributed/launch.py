@@ -14,17 +14,19 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from rlcore.checks import Finding, failure, warning
 from rlcore.console.terminal import say
 from rlcore.console.wording import counted
+from rlcore.runs.ray_cluster import check_address
 from rlcore.runs.stacks import SIGNAL, WRITTEN_S
 from rlcore.runs.surroundings import usable_cores
 from rlcore.session.exits import stops_handled
 from rlcore.session.processes import LAUNCHER, Alone, Processes, Start, world_size
 from rlcore.specs import TrainerSpec
 
+from rlcore_trainer.distributed.cluster_ranks import KEY, LOST, ClusterRanks, RemoteProcess
 from rlcore_trainer.distributed.config import DataParallelConfig
 from rlcore_trainer.distributed.failures import FAILURE
 
@@ -40,6 +42,8 @@ def check(run: RunSession) -> Iterator[Finding]:
     """Find a number of processes that conflicts with the launcher, the GPUs or the engine, or is too large."""
     yield from _conflicts(run)
     count = _here(run)
+    if _address(run) is not None:
+        return
     if count == 1:
         yield from check_device(run)
     elif not _gpus(run.config.model.device) and count > (cores := usable_cores()):
@@ -91,11 +95,23 @@ def launch(run: RunSession, arguments: Sequence[str]) -> Processes | Start:
         from rlcore_trainer.distributed.processes import JoinedProcesses
 
         return JoinedProcesses(cpu=not _gpus(run.config.model.device))
-    count = _count(run)
+    count, address = _count(run), _address(run)
+    if address is not None and LAUNCHER not in os.environ:
+        return lambda: start_in_cluster(arguments, count, address, run.config.model.device)
     return Alone() if count == 1 else lambda: start(arguments, count)
 
 
-def start(arguments: Sequence[str], count: int) -> int:
+def start_in_cluster(arguments: Sequence[str], count: int, address: str, device: str) -> int:
+    """Do the same as `start` with processes on the machines of a Ray cluster, the main one on this machine.
+
+    Raises:
+        UserError: the cluster cannot be used, has no room, or its machines differ.
+    """
+    with ClusterRanks(address, count, device) as ranks:
+        return start(arguments, count, ranks)
+
+
+def start(arguments: Sequence[str], count: int, ranks: ClusterRanks | None = None) -> int:
     """Run ``rlcore`` with these arguments in ``count`` processes, and return the exit status of the main process.
 
     SIGINT, SIGTERM and SIGHUP are forwarded once to each process. If a process fails, the others get some time to
@@ -103,15 +119,23 @@ def start(arguments: Sequence[str], count: int) -> int:
     """
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
+    host = "127.0.0.1" if ranks is None else ranks.address
     # Create the store here: it outlives every process, and its port is known to be free.
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    processes: list[subprocess.Popen[bytes]] = []
+    store = TCPStore(host, 0, is_master=True, wait_for_workers=False)
+    processes: list[RankProcess] = []
     try:
         with stops_handled(lambda number, frame: _signal(processes, number)):
             for index in range(count):
-                process = subprocess.Popen(
+                variables = _variables(index, count, host, store.port)
+                if ranks is not None:
+                    variables |= ranks.variables(index)
+                if ranks is not None and index:
+                    processes.append(ranks.start(index, arguments, variables))
+                    continue
+                threads = max(1, usable_cores() // int(variables["LOCAL_WORLD_SIZE"]))
+                process: RankProcess = subprocess.Popen(
                     [sys.executable, "-m", "rlcore", *arguments],
-                    env=_environment(index, count, store.port),
+                    env={"OMP_NUM_THREADS": str(threads), **os.environ, **variables},
                     stdin=None if index == 0 else subprocess.DEVNULL,
                     stdout=None if index == 0 else subprocess.DEVNULL,
                     start_new_session=True,
@@ -126,25 +150,50 @@ def start(arguments: Sequence[str], count: int) -> int:
     if untold is not None:
         say(f"error: {untold}", err=True)
         return 1
-    return processes[0].returncode
+    status = processes[0].returncode
+    assert status is not None
+    return status
 
 
-def _environment(index: int, count: int, port: int) -> dict[str, str]:
+class RankProcess(Protocol):
+    """A process of the run: a `subprocess.Popen`, or one on another machine."""
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit status; negative for a signal, None while the process is running."""
+        ...
+
+    def poll(self) -> int | None:
+        """Return the exit status of now."""
+        ...
+
+    def send_signal(self, number: int, /) -> None:
+        """Send a signal."""
+        ...
+
+    def kill(self) -> None:
+        """End the process."""
+        ...
+
+    def wait(self) -> int:
+        """Return the exit status after the end."""
+        ...
+
+
+def _variables(index: int, count: int, host: str, port: int) -> dict[str, str]:
     return {
-        "OMP_NUM_THREADS": str(max(1, usable_cores() // count)),  # unless set by the user
-        **os.environ,
         LAUNCHER: str(os.getpid()),
         "RANK": str(index),
         "LOCAL_RANK": str(index),
         "WORLD_SIZE": str(count),
         "LOCAL_WORLD_SIZE": str(count),
-        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_ADDR": host,
         "MASTER_PORT": str(port),
         "TORCHELASTIC_USE_AGENT_STORE": "True",  # the store already exists
     }
 
 
-def _wait(processes: Sequence[subprocess.Popen[bytes]], store: Store) -> str | None:
+def _wait(processes: Sequence[RankProcess], store: Store) -> str | None:
     """Wait until all processes have ended. Return the first failure if the main process did not report it."""
     failed: str | None = None
     failed_at, asked = 0.0, 0
@@ -162,21 +211,26 @@ def _wait(processes: Sequence[subprocess.Popen[bytes]], store: Store) -> str | N
             _signal(processes, (signal.SIGTERM, signal.SIGINT, signal.SIGKILL)[min(asked, 2)])
             asked += 1
         time.sleep(0.05)
-    told = processes[0].returncode > 0 and not asked
+    told = (processes[0].returncode or 0) > 0 and not asked
     return None if told else failed or _first_failure(processes)
 
 
-def _first_failure(processes: Sequence[subprocess.Popen[bytes]]) -> str | None:
+def _first_failure(processes: Sequence[RankProcess]) -> str | None:
     for index, process in enumerate(processes):
         if status := process.poll():
+            named = f"rank {index} of {len(processes)}"
+            if isinstance(process, RemoteProcess):
+                named = f"{named} on {process.host}"
+            if status == LOST:
+                return f"{named} was lost: its machine, or Ray on it, has ended"
             if status < 0:
                 reason = "; the machine may have run out of memory" if status == -signal.SIGKILL else ""
-                return f"rank {index} of {len(processes)} was ended by {signal.Signals(-status).name}{reason}"
-            return f"rank {index} of {len(processes)} ended with status {status}"
+                return f"{named} was ended by {signal.Signals(-status).name}{reason}"
+            return f"{named} ended with status {status}"
     return None
 
 
-def _signal(processes: Sequence[subprocess.Popen[bytes]], number: int) -> None:
+def _signal(processes: Sequence[RankProcess], number: int) -> None:
     for process in processes:
         with suppress(ProcessLookupError):
             process.send_signal(number)
@@ -187,11 +241,17 @@ def process_count(run: RunSession) -> int:
     return world_size() if "WORLD_SIZE" in os.environ else _count(run)
 
 
+def _address(run: RunSession) -> str | None:
+    """Return the address of the Ray cluster that starts the processes."""
+    options = run.options("strategy")
+    return options.address if isinstance(options, DataParallelConfig) else None
+
+
 def _count(run: RunSession) -> int:
     """Return the number of processes of a run without a launcher."""
     options = run.options("strategy")
     assert isinstance(options, DataParallelConfig)
-    if options.processes is not None or "WORLD_SIZE" in os.environ:
+    if options.processes is not None or options.address is not None or "WORLD_SIZE" in os.environ:
         return options.processes or 1
     return _gpus(run.config.model.device) or 1
 
@@ -225,15 +285,28 @@ def _conflicts(run: RunSession) -> Iterator[Finding]:
     elif team > 1 and not _trains_language(run):
         reason = "only micro-batches of language models are divided between processes"
         yield failure("strategy.sequence_parallel", reason, "strategy.sequence_parallel=1")
+    if (address := _address(run)) is not None and LAUNCHER not in os.environ:
+        yield from _cluster_conflicts(address, wanted)
     if count == 1:
         return
     if device.startswith("cuda:"):
         reason = f"{count} processes need a GPU each"
         fix = "model.device=auto, which assigns a GPU to each process, or strategy.id=single"
         yield failure("model.device", reason, fix)
-    elif (gpus := _gpus(device)) or device == "cuda":
+    elif address is None and ((gpus := _gpus(device)) or device == "cuda"):
         here = _here(run)
         if here > gpus:
             reason = f"each process needs a GPU, and this machine has {gpus}"
             fix = f"strategy.processes={gpus}, or model.device=cpu" if gpus else "model.device=cpu"
             yield failure("strategy.processes", reason, fix, value=str(here))
+
+
+def _cluster_conflicts(address: str, processes: int | None) -> Iterator[Finding]:
+    if "WORLD_SIZE" in os.environ:
+        reason = "another launcher has started the processes"
+        yield failure(KEY, reason, "remove it, or start rlcore run without a launcher")
+        return
+    if processes is None:
+        reason = f"{KEY} needs the number of processes"
+        yield failure("strategy.processes", reason, "strategy.processes=N, with a GPU or a core for each")
+    yield from check_address(address, KEY)

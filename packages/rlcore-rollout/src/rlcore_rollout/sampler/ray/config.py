@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 from rlcore.checks import Finding, failure
 from rlcore.config.schema import Table
+from rlcore.runs.ray_cluster import check_address
 
 if TYPE_CHECKING:
     from rlcore.session.session import RunSession
 
 
 ADDRESS = "RAY_ADDRESS"
-ANSWER_S = 5.0
-"""Time for a cluster to accept a connection. Ray itself waits much longer."""
 
 
 class RaySamplerConfig(Table):
@@ -42,21 +40,8 @@ def check_ray(run: RunSession) -> Iterator[Finding]:
     if run.trains and model.quantization != "none":
         reason = "quantised weights cannot be sent to other processes"
         yield failure("model.quantization", reason, "model.quantization=none, or sampler.id=local")
-    if address is None or address == "auto":
-        return
-    if "://" in address:
-        reason = "the process of the run must be part of the cluster, not a client of it"
-        fix = "start ray start --address=HOST:PORT on this machine, and give HOST:PORT"
-        yield failure("sampler.address", reason, fix, value=address)
-        return
-    host, _, port = address.rpartition(":")
-    try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER_S):
-            return
-    except (OSError, ValueError, OverflowError) as error:
-        reason = f"there is no Ray cluster: {getattr(error, 'strerror', None) or error}"
-        fix = "HOST:PORT of the machine where ray start --head runs; its port is 6379 by default"
-        yield failure("sampler.address", reason, fix, value=address)
+    if address is not None:
+        yield from check_address(address, "sampler.address")
 
 
 def cluster_address(config: RaySamplerConfig) -> str | None:

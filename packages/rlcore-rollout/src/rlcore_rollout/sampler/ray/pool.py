@@ -20,7 +20,7 @@ from rlcore.errors import EngineError, UserError
 from rlcore.types import Group, RolloutKey, Task
 
 from rlcore_rollout.sampler.ray.calls import Answer, WorkerLost, answer_to, result
-from rlcore_rollout.sampler.ray.cluster import Cluster
+from rlcore_rollout.sampler.ray.cluster import SamplerCluster
 from rlcore_rollout.sampler.ray.starts import NoPlace, WorkerStart
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class WorkerPool:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: SamplerCluster,
         config: RaySamplerConfig,
         plan: RunPlan,
         *,

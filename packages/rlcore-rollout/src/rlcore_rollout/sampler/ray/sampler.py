@@ -13,7 +13,7 @@ from rlcore.event_loop import EventLoop
 from rlcore.types import Completion, Group, Prompt, RolloutKey, RolloutRequest, Sampling, Task
 
 from rlcore_rollout.sampler.outcome import report_outcome, rollout_meter
-from rlcore_rollout.sampler.ray.cluster import Cluster
+from rlcore_rollout.sampler.ray.cluster import SamplerCluster
 from rlcore_rollout.sampler.ray.pool import WorkerPool
 from rlcore_rollout.sampler.ray.weights import pack
 
@@ -46,7 +46,7 @@ class RaySampler:
         if components.trial:
             return
         config = components.options("sampler")
-        self._cluster, self._loop = Cluster(config), EventLoop()
+        self._cluster, self._loop = SamplerCluster(config), EventLoop()
         try:
             self._started = WorkerPool(
                 self._cluster,

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlcore.errors import UserError
-from rlcore.runs.surroundings import changed_versions, surroundings
+from rlcore.runs.ray_cluster import about_this_machine, require_same_versions
 
 from rlcore_rollout.sampler.ray.calls import WorkerLost, answer_to, result
-from rlcore_rollout.sampler.ray.cluster import Cluster
+from rlcore_rollout.sampler.ray.cluster import SamplerCluster
 from rlcore_rollout.sampler.ray.files import listing, parts
 from rlcore_rollout.sampler.ray.worker import SamplerWorker
 
@@ -42,7 +42,7 @@ class WorkerStart:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: SamplerCluster,
         config: RaySamplerConfig,
         plan: RunPlan,
         folder: Path | None,
@@ -51,7 +51,7 @@ class WorkerStart:
     ) -> None:
         self._cluster, self._config, self._plan, self._folder = cluster, config, plan, folder
         self._newest, self._say = newest, say
-        self._here, self._files = surroundings([]), listing(folder) if folder is not None else {}
+        self._here, self._files = about_this_machine(), listing(folder) if folder is not None else {}
 
     async def start(self, number: int) -> tuple[Any, str, set[bool]]:
         """Start a worker with the newest weights.
@@ -81,11 +81,12 @@ class WorkerStart:
             if time.monotonic() < deadline:
                 raise
             wanted = f"CPU {self._config.cpus:g} and GPU {self._cluster.gpus:g}"
-            free = await asyncio.to_thread(self._cluster.free)
+            free = await asyncio.to_thread(self._cluster.said_free)
             raise NoPlace(f"no machine has {wanted} free for it: {free}") from error
         host = str(about["host"])
         try:
-            self._check_versions(about, host)
+            if (differing := require_same_versions(self._here, about)) is not None:
+                self._say([differing])
             if self._folder is not None and not await answer(actor.has_folder.remote(self._folder, self._files)):
                 sent = iter(parts(self._folder))
                 while (part := await asyncio.to_thread(next, sent, None)) is not None:
@@ -105,25 +106,6 @@ class WorkerStart:
     def _new_actor(self) -> Any:
         options = {"num_cpus": self._config.cpus, "num_gpus": self._cluster.gpus, "scheduling_strategy": "SPREAD"}
         return self._cluster.ray.remote(SamplerWorker).options(max_restarts=0, **options).remote(os.getcwd())
-
-    def _check_versions(self, about: Mapping[str, Any], host: str) -> None:
-        """Compare the versions of a machine with those here.
-
-        Raises:
-            UserError: those of Python, rlcore or a plugin differ. Others are reported.
-        """
-        then = {name: self._here[name] for name in ("python", "versions", "plugins")}
-        changes = changed_versions(then, about)
-        ours = ("Python ", "rlcore", *(f"{name} " for name in {*self._here["plugins"], *about["plugins"]}))
-        if fatal := [change for change in changes if change.startswith(ours)]:
-            raise UserError(
-                "the machines of a run need the same versions of Python, rlcore and its plugins",
-                found=f"{'; '.join(fatal)} (here → there)",
-                where=host,
-                fix="install the same versions there, in the environment of its ray start",
-            )
-        if changes:
-            self._say([f"note      other versions on {host} may change results: {'; '.join(changes)}"])
 
 
 __all__ = ["NoPlace", "WorkerStart"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rlcore.config.schema import RunConfig
 from rlcore.errors import EngineError
 from rlcore.runs.progress import Meter, silent
-from rlcore.runs.surroundings import surroundings
+from rlcore.runs.ray_cluster import about_this_machine
 from rlcore.types import Completion, Group, Prompt, RolloutKey, Sampling, Task
 
 from rlcore_rollout.sampler.local import LocalSampler
@@ -74,7 +73,7 @@ class SamplerWorker:
 
     async def about(self) -> Mapping[str, Any]:
         """Return the name of the machine and its versions."""
-        return {"host": socket.gethostname(), **await asyncio.to_thread(surroundings, [])}
+        return await asyncio.to_thread(about_this_machine)
 
     async def has_folder(self, folder: Path, wanted: Listing) -> bool:
         """Return whether a folder has the same files on this machine."""

@@ -1,0 +1,259 @@
+"""The processes of a run on the machines of a Ray cluster.
+
+Ray reserves cores and GPUs, starts an actor for each process, and reports those that are lost. The processes are those
+that ``torchrun`` would start: Ray runs no part of the training.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self
+
+from rlcore.console.terminal import say
+from rlcore.errors import UserError
+from rlcore.runs.ray_cluster import RayCluster, about_this_machine, place_in_cluster, require_same_versions
+from rlcore.runs.surroundings import usable_cores
+from rlcore.session.processes import LAUNCHER
+
+KEY = "strategy.address"
+ROOM_S, NOTICE_S = 600.0, 5.0
+"""Time to wait for resources that other work uses, and the time after which the wait is reported."""
+ANSWER_S = 120.0
+"""Time for an actor to start, which includes the start of Python on a busy machine."""
+LOOK_S = 0.5
+"""Longest time until a machine answers whether its process has ended."""
+END_S = 5.0
+MOST_PRINTED = 1 << 16
+"""Bytes of stderr that are shown for a look: the last ones."""
+LOST = 256
+"""In place of an exit status: the process was lost with its machine. Exit statuses are below it."""
+THREADS = "OMP_NUM_THREADS"
+
+
+class RankActor:
+    """An actor that reserves the resources of a process and, except for the main process, starts it on its machine."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._printed = tempfile.TemporaryFile()  # noqa: SIM115 (until the actor ends)
+        self._read = 0
+
+    def about(self, folder: str) -> Mapping[str, Any]:
+        """Return the versions, the network interface and the reserved GPUs, and whether the machine has a folder."""
+        place = place_in_cluster()
+        own = {"interface": interface_of(place["address"]), "has_folder": os.path.isdir(folder)}
+        return {**about_this_machine(), **place, **own}
+
+    def start(self, folder: str, arguments: Sequence[str], variables: Mapping[str, str]) -> None:
+        """Start ``rlcore`` with the environment of ``ray start`` and these variables."""
+        threads = str(max(1, usable_cores() // int(variables["LOCAL_WORLD_SIZE"])))
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "rlcore", *arguments],
+            cwd=folder,
+            env={**os.environ, THREADS: threads, **variables, LAUNCHER: str(os.getpid())},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=self._printed,
+            start_new_session=True,
+        )
+
+    def look(self, signals: Sequence[int]) -> tuple[int | None, str]:
+        """Send signals, and return the exit status, if the process has ended, and what it has printed to stderr."""
+        assert self._process is not None
+        for number in signals:
+            self._process.send_signal(number)
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=LOOK_S)
+        size = os.fstat(self._printed.fileno()).st_size
+        start, self._read = max(self._read, size - MOST_PRINTED), size
+        printed = os.pread(self._printed.fileno(), size - start, start)
+        return self._process.returncode, printed.decode("utf-8", "replace")
+
+    def end(self) -> None:
+        """End the process at once."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+
+class RemoteProcess:
+    """A process that an actor has started, with the methods of `subprocess.Popen` that a launcher needs.
+
+    Args:
+        actor: the actor
+        host: its machine
+        cluster: the cluster
+    """
+
+    def __init__(self, actor: Any, host: str, cluster: RayCluster) -> None:
+        self.host = host
+        self.returncode: int | None = None
+        self._actor, self._cluster = actor, cluster
+        self._signals: list[int] = []
+        self._answer: Any = None
+
+    def poll(self) -> int | None:
+        """Return the exit status, negative for a signal, `LOST`, or None while the process is running."""
+        if self.returncode is not None:
+            return self.returncode
+        if self._answer is None:
+            signals, self._signals = self._signals, []
+            self._answer = self._actor.look.remote(signals)
+        if self._cluster.ray.wait([self._answer], timeout=0)[0]:
+            answer, self._answer = self._answer, None
+            try:
+                self.returncode, printed = self._cluster.ray.get(answer)
+            except self._cluster.ray.exceptions.RayError:
+                self.returncode, printed = LOST, ""
+            if printed:
+                say(*printed.splitlines(), err=True)
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal with the next `poll`: a handler of signals cannot call Ray."""
+        self._signals.append(number)
+
+    def kill(self) -> None:
+        """End the process. A machine that does not answer ends it itself, once it notices that this one is gone."""
+        with suppress(Exception):  # Ray raises many
+            self._cluster.ray.get(self._actor.end.remote(), timeout=END_S)
+        self.returncode = LOST if self.returncode is None else self.returncode
+
+    def wait(self) -> int:
+        """Return the exit status after `kill`."""
+        assert self.returncode is not None
+        return self.returncode
+
+
+class ClusterRanks:
+    """Places for the processes of a run, as a context manager that gives them back.
+
+    The main process is on this machine.
+
+    Args:
+        address: the address of the cluster
+        count: number of processes
+        device: ``model.device``; unless it is ``cpu``, each process has a GPU if the cluster has GPUs
+
+    Raises:
+        UserError: the cluster cannot be used, has no room, or its machines differ.
+    """
+
+    def __init__(self, address: str, count: int, device: str) -> None:
+        self._cluster, self._count = RayCluster(address, KEY), count
+        self._group: Any = None
+        self._actors: list[Any] = []
+        try:
+            self._reserve(device)
+            self._inspect()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End all actors and give the places back."""
+        for actor in self._actors:
+            self._cluster.kill(actor)
+        if self._group is not None:
+            with suppress(Exception):  # the cluster is gone
+                self._cluster.ray.util.remove_placement_group(self._group)
+        self._cluster.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def start(self, index: int, arguments: Sequence[str], variables: Mapping[str, str]) -> RemoteProcess:
+        """Start ``rlcore`` with these arguments in the place with this index."""
+        given = {name: value for name, value in os.environ.items() if _is_sent(name)}
+        self._actors[index].start.remote(os.getcwd(), tuple(arguments), {**given, **variables})
+        return RemoteProcess(self._actors[index], self._about[index]["host"], self._cluster)
+
+    def variables(self, index: int) -> dict[str, str]:
+        """Return the environment variables of a process that depend on its place."""
+        node = self._nodes[index]
+        local = [other for other, its in enumerate(self._nodes) if its == node]
+        gpus = [str(gpu) for other in local for gpu in self._about[other]["gpus"]]
+        found = {"LOCAL_RANK": str(local.index(index)), "LOCAL_WORLD_SIZE": str(len(local))}
+        if gpus:
+            found["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
+        if (interface := self._about[index]["interface"]) is not None:
+            found |= {name: os.environ.get(name, interface) for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")}
+        return found
+
+    def _reserve(self, device: str) -> None:
+        ray, cluster = self._cluster.ray, self._cluster
+        gpus = int(
+            device != "cpu" and (device != "auto" or any(node["Resources"].get("GPU") for node in cluster.nodes))
+        )
+        cluster.require_room(self._count, "processes", "strategy.processes", cpus=1, gpus=gpus)
+        here = ray.get_runtime_context().get_node_id()
+        bundle = {"CPU": 1, "GPU": gpus} if gpus else {"CPU": 1}
+        labels: list[dict[str, str]] = [{"ray.io/node-id": here}, *({} for _ in range(self._count - 1))]
+        self._group = ray.util.placement_group([bundle] * self._count, "PACK", bundle_label_selector=labels)
+        if not self._group.wait(NOTICE_S):
+            needed = f"CPU {self._count} and GPU {self._count * gpus}, of which CPU 1 and GPU {gpus} on this machine"
+            say(f"note      other work uses {cluster.named}: {cluster.said_free()}. The run waits for {needed}")
+            if not self._group.wait(ROOM_S - NOTICE_S):
+                raise UserError(
+                    f"{cluster.named} had no room within {ROOM_S:g} s",
+                    found=cluster.said_free(),
+                    where="strategy.processes",
+                    fix="end other work in the cluster, or set fewer processes",
+                )
+        places: dict[int, str] = ray.util.placement_group_table(self._group)["bundles_to_node_id"]
+        # The processes of a machine follow each other, so that groups of them (shard_size) are on one machine.
+        order = sorted(range(self._count), key=lambda place: (place > 0, places[place] != here, places[place]))
+        self._nodes = [places[place] for place in order]
+        strategy = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy
+        self._actors = [
+            ray.remote(RankActor)
+            .options(
+                num_cpus=1, num_gpus=gpus, scheduling_strategy=strategy(self._group, placement_group_bundle_index=place)
+            )
+            .remote()
+            for place in order
+        ]
+
+    def _inspect(self) -> None:
+        folder, here = os.getcwd(), about_this_machine()
+        answers = [actor.about.remote(folder) for actor in self._actors]
+        self._about: list[Mapping[str, Any]] = self._cluster.ray.get(answers, timeout=ANSWER_S)
+        notes = dict.fromkeys(require_same_versions(here, there) for there in self._about)
+        say(*(note for note in notes if note is not None))
+        if without := next((there["host"] for there in self._about if not there["has_folder"]), None):
+            raise UserError(
+                "the machines of a run need a shared disk with the working directory",
+                found=f"{without} has no {folder}",
+                where=KEY,
+                fix="start rlcore run in a folder that all machines share",
+            )
+        self.address: str = self._about[0]["address"]
+        """The address of this machine in the cluster."""
+        hosts = Counter(there["host"] for there in self._about)
+        places = ", ".join(f"{host} ({count})" for host, count in hosts.items())
+        say(f"processes {self._count} in {self._cluster.named}: {places}")
+
+
+def _is_sent(name: str) -> bool:
+    """Return whether all processes need the value of a variable here: those of rlcore, except for secrets."""
+    return name == THREADS or (name.startswith("RLCORE_") and not name.endswith(("_TOKEN", "_KEY")))
+
+
+def interface_of(address: str) -> str | None:
+    """Return the network interface with this address: gloo would use that of the host name, often a loopback."""
+    import psutil
+
+    interfaces = psutil.net_if_addrs().items()
+    return next((name for name, found in interfaces if any(one.address == address for one in found)), None)
