@@ -25,8 +25,8 @@ from rlcore.session.processes import LAUNCHER
 KEY = "strategy.address"
 ROOM_S, NOTICE_S = 600.0, 5.0
 """Time to wait for resources that other work uses, and the time after which the wait is reported."""
-ANSWER_S = 120.0
-"""Time for an actor to start, which includes the start of Python on a busy machine."""
+ANSWER_S = 300.0
+"""Time for the actors to start, which includes the start of Python on busy machines."""
 LOOK_S = 0.5
 """Longest time until a machine answers whether its process has ended."""
 END_S = 5.0
@@ -121,15 +121,15 @@ class RemoteProcess:
         self._signals.append(number)
 
     def kill(self) -> None:
-        """End the process. A machine that does not answer ends it itself, once it notices that this one is gone."""
-        with suppress(Exception):  # Ray raises many
-            self._cluster.ray.get(self._actor.end.remote(), timeout=END_S)
-        self.returncode = LOST if self.returncode is None else self.returncode
+        """Begin to end the process."""
+        self._answer = self._actor.end.remote()
 
     def wait(self) -> int:
-        """Return the exit status after `kill`."""
-        assert self.returncode is not None
-        return self.returncode
+        """Wait until it has been killed, but not for a machine that does not answer."""
+        with suppress(Exception):  # Ray raises many
+            self._cluster.ray.get(self._answer, timeout=END_S)
+        self.returncode = LOST
+        return LOST
 
 
 class ClusterRanks:
@@ -186,8 +186,8 @@ class ClusterRanks:
         local = [other for other, its in enumerate(self._nodes) if its == node]
         gpus = [str(gpu) for other in local for gpu in self._about[other]["gpus"]]
         found = {"LOCAL_RANK": str(local.index(index)), "LOCAL_WORLD_SIZE": str(len(local))}
-        if gpus:
-            found["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
+        # Without GPUs of Ray, none: all processes must use the same kind of device.
+        found["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
         if (interface := self._about[index]["interface"]) is not None:
             found |= {name: os.environ.get(name, interface) for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")}
         return found
@@ -204,7 +204,10 @@ class ClusterRanks:
         self._group = ray.util.placement_group([bundle] * self._count, "PACK", bundle_label_selector=labels)
         if not self._group.wait(NOTICE_S):
             needed = f"CPU {self._count} and GPU {self._count * gpus}, of which CPU 1 and GPU {gpus} on this machine"
-            say(f"note      other work uses {cluster.named}: {cluster.said_free()}. The run waits for {needed}")
+            say(
+                f"note      other work uses {cluster.named}: {cluster.said_free()}. The run waits for {needed}",
+                err=True,
+            )
             if not self._group.wait(ROOM_S - NOTICE_S):
                 raise UserError(
                     f"{cluster.named} had no room within {ROOM_S:g} s",
@@ -229,9 +232,17 @@ class ClusterRanks:
     def _inspect(self) -> None:
         folder, here = os.getcwd(), about_this_machine()
         answers = [actor.about.remote(folder) for actor in self._actors]
-        self._about: list[Mapping[str, Any]] = self._cluster.ray.get(answers, timeout=ANSWER_S)
+        try:
+            self._about: list[Mapping[str, Any]] = self._cluster.ray.get(answers, timeout=ANSWER_S)
+        except self._cluster.ray.exceptions.RayError as error:
+            raise UserError(
+                f"no process can be started on a machine of {self._cluster.named}",
+                found=str(error).strip().rpartition("\n")[2],
+                where=KEY,
+                fix="install the same versions of rlcore and its plugins on all machines",
+            ) from None
         notes = dict.fromkeys(require_same_versions(here, there) for there in self._about)
-        say(*(note for note in notes if note is not None))
+        say(*(note for note in notes if note is not None), err=True)
         if without := next((there["host"] for there in self._about if not there["has_folder"]), None):
             raise UserError(
                 "the machines of a run need a shared disk with the working directory",
@@ -243,7 +254,7 @@ class ClusterRanks:
         """The address of this machine in the cluster."""
         hosts = Counter(there["host"] for there in self._about)
         places = ", ".join(f"{host} ({count})" for host, count in hosts.items())
-        say(f"processes {self._count} in {self._cluster.named}: {places}")
+        say(f"processes {self._count} in {self._cluster.named}: {places}", err=True)
 
 
 def _is_sent(name: str) -> bool:

@@ -41,9 +41,9 @@ GRACE_S = 15.0
 def check(run: RunSession) -> Iterator[Finding]:
     """Find a number of processes that conflicts with the launcher, the GPUs or the engine, or is too large."""
     yield from _conflicts(run)
-    count = _here(run)
     if _address(run) is not None:
         return
+    count = _here(run)
     if count == 1:
         yield from check_device(run)
     elif not _gpus(run.config.model.device) and count > (cores := usable_cores()):
@@ -143,10 +143,11 @@ def start(arguments: Sequence[str], count: int, ranks: ClusterRanks | None = Non
                 processes.append(process)
             untold = _wait(processes, store)
     finally:
-        for process in processes:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
+        left = [process for process in processes if process.poll() is None]
+        for process in left:
+            process.kill()
+        for process in left:
+            process.wait()
     if untold is not None:
         say(f"error: {untold}", err=True)
         return 1
