@@ -113,5 +113,6 @@ def test_evaluation_reports_types_tools_and_turns(
     groups = [answer(Library([folder]), f"runs/{folder.name}/evaluation/0/{number}", {}) for number in range(4)]
     notes = [turn["note"] for turn in turns_of(groups) if turn["note"] is not None]
     assert len(notes) == 6 * 3 + 2
-    assert sum(note["lines"][0] == ["code", "ran, 1 picture"] for note in notes) == 6
-    assert sum("NameError" in note["lines"][0][1] for note in notes) == 6
+    cells = [cell for note in notes for cell in note["cells"]]
+    assert sum(len(cell["pictures"]) == 1 for cell in cells) == 6
+    assert sum("NameError" in cell["error"] for cell in cells) == 6
