@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from finished_runs import evaluations, numbers, succeeded
 from other_host import OtherHost
 from preloaded import rlcore_command
-from ray_cluster import RayCluster
+from ray_cluster import RayCluster, until
 
 RANKS = ("strategy.id=fsdp2", "strategy.processes=2", "model.device=cpu")
 
@@ -63,3 +66,33 @@ def test_two_processes_that_train(address: str, seed: int, tmp_path: Path) -> No
 def test_two_processes_that_train_and_a_vllm_that_samples_ahead(address: str, seed: int, tmp_path: Path) -> None:
     words = (*RANKS, f"strategy.address={address}", "rollout.engine=vllm", "schedule.ahead=1")
     accuracies(tmp_path, "there", seed, *words)
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(1200)
+def test_process_on_a_host_that_was_cut_off_ends(address: str, other: OtherHost, tmp_path: Path) -> None:
+    """Those on this host wait for three minutes, and so does the other one, whose connections never close."""
+    words = ("run", "-p", "gsm8k-tools", "trainer.steps=4000", "warmup.steps=10", "evaluation.every=0", "name=cut")
+    command = [sys.executable, "-u", "-m", "rlcore", *words, *RANKS, f"strategy.address={address}"]
+    printed = ""
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as run:
+        assert run.stdout is not None
+        for line in run.stdout:
+            printed += line
+            if line.startswith("step     2 "):
+                (far,) = ranks()
+                other.cut()
+    assert run.returncode == 1, printed
+    assert "has not responded for 10 s" in printed
+    assert until(lambda: not Path(f"/proc/{far}").exists(), 300), "a process outlives the run"
+
+
+def ranks() -> list[int]:
+    """The processes that train on the other host."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            variables = (folder / "environ").read_bytes().split(b"\0")
+            if b"RANK=1" in variables and b"rlcore" in (folder / "cmdline").read_bytes():
+                found.append(int(folder.name))
+    return found

@@ -1,5 +1,7 @@
 """Draw the accuracy of finished runs by step as an SVG: ``draw_curve.py OUT.svg TITLE AXIS LABEL=RUN|FOLDER...``.
 
+``--metric NAME`` draws another metric between 0 and 1.
+
 Each run is a line. Runs with the same label (seeds of an experiment) share a colour. The label of a control begins with
 ``control:``, and its lines are dashed. Every curve needs one. A folder stands for all runs below it, such as those of
 ``pytest -m proof --basetemp FOLDER``. Their labels are their recipes, and those with shuffled rewards are controls.
@@ -7,8 +9,8 @@ Each run is a line. Runs with the same label (seeds of an experiment) share a co
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 import tomllib
 from pathlib import Path
 from xml.sax.saxutils import escape
@@ -19,10 +21,10 @@ CONTROL = "control:"
 COLOURS = ("#2563eb", "#dc2626", "#ca8a04", "#16a34a")
 
 
-def points(run: Path) -> list[tuple[int, float]]:
-    """Step and accuracy of each evaluation of a run."""
+def points(run: Path, metric: str) -> list[tuple[int, float]]:
+    """Step and metric of each evaluation of a run."""
     rows = map(json.loads, (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
-    return [(row["step"], row["evaluation/accuracy"]) for row in rows if "evaluation/accuracy" in row]
+    return [(row["step"], row[metric]) for row in rows if metric in row]
 
 
 def named(text: str) -> list[tuple[str, Path]]:
@@ -92,6 +94,10 @@ def _dashes(label: str) -> str:
 
 
 if __name__ == "__main__":
-    out, title, axis, *texts = sys.argv[1:]
-    series = [(label, points(run)) for text in texts for label, run in named(text)]
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--metric", default="evaluation/accuracy")
+    parser.add_argument("words", nargs="+")
+    asked = parser.parse_intermixed_args()
+    out, title, axis, *texts = asked.words
+    series = [(label, points(run, asked.metric)) for text in texts for label, run in named(text)]
     Path(out).write_text(draw(title, axis, series), encoding="utf-8")

@@ -46,7 +46,7 @@ class RayCluster:
             words: options of ``ray start``
             before: the beginning of the command, which runs the rest elsewhere
         """
-        before, options = self.nodes(), ("--num-cpus=1", "--object-store-memory=200000000", "--disable-usage-stats")
+        known, options = self.nodes(), ("--num-cpus=1", "--object-store-memory=200000000", "--disable-usage-stats")
         for _ in range(2):
             node = subprocess.Popen(
                 [*before, sys.executable, "-c", START, "start", "--block", *options, *words],
@@ -58,7 +58,7 @@ class RayCluster:
             )
             self._nodes.append(node)
             while node.poll() is None:
-                if self.nodes() > before:
+                if self.nodes() > known:
                     return node
         assert node.stdout is not None
         raise AssertionError(node.stdout.read())

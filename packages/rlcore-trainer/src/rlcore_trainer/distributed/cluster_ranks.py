@@ -22,6 +22,8 @@ from rlcore.runs.ray_cluster import RayCluster, about_this_machine, place_in_clu
 from rlcore.runs.surroundings import usable_cores
 from rlcore.session.processes import LAUNCHER
 
+from rlcore_trainer.distributed.interfaces import interface_of
+
 KEY = "strategy.address"
 ROOM_S, NOTICE_S = 600.0, 5.0
 """Time to wait for resources that other work uses, and the time after which the wait is reported."""
@@ -260,11 +262,3 @@ class ClusterRanks:
 def _is_sent(name: str) -> bool:
     """Return whether all processes need the value of a variable here: those of rlcore, except for secrets."""
     return name == THREADS or (name.startswith("RLCORE_") and not name.endswith(("_TOKEN", "_KEY")))
-
-
-def interface_of(address: str) -> str | None:
-    """Return the network interface with this address: gloo would use that of the host name, often a loopback."""
-    import psutil
-
-    interfaces = psutil.net_if_addrs().items()
-    return next((name for name, found in interfaces if any(one.address == address for one in found)), None)

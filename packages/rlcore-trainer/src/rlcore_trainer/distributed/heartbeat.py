@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import signal
+import socket
 import threading
 import time
 from contextlib import suppress
@@ -24,6 +25,7 @@ from rlcore.session.processes import LAUNCHER
 
 from rlcore_trainer.batching.sharding import Rank
 from rlcore_trainer.distributed.failures import FAILURE
+from rlcore_trainer.distributed.interfaces import interface_of
 
 HEARTBEAT_S = 2.0
 NOTICED, MISSED = 5, 90
@@ -40,7 +42,7 @@ class Heartbeat:
     """Counts for this process, and watches the others until `stop`.
 
     A process that is lost is ended, which closes its connections, so that the others stop waiting. If it is on another
-    machine, this process ends itself instead.
+    machine, this process ends itself instead. So does one that cannot reach the store on another machine any more.
     """
 
     def __init__(self, host: str, port: int, rank: Rank) -> None:
@@ -49,6 +51,7 @@ class Heartbeat:
             host, port, is_master=False, wait_for_workers=False, timeout=STORE_TIMEOUT
         )
         self._rank, self._place = rank, _place()
+        self._heard = time.monotonic()
         self._watched = {(rank.index + 1 + place) % rank.world_size for place in range(WATCHED)} - {rank.index}
         self._seen: dict[int, str] = {}
         self._missed = [0] * rank.world_size
@@ -56,6 +59,8 @@ class Heartbeat:
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="rlcore-heartbeat", daemon=True)
         self._thread.start()
+        if _is_far(host):
+            threading.Thread(target=self._end_when_alone, name="rlcore-heartbeat-store", daemon=True).start()
 
     def stop(self) -> None:
         """Stop watching, and tell the others not to expect this process."""
@@ -73,6 +78,7 @@ class Heartbeat:
                 if _first_hosts_the_store():  # and does not answer
                     self._miss(0, int(STORE_TIMEOUT.total_seconds() / HEARTBEAT_S))
                 continue
+            self._heard = time.monotonic()
             for index, value in others.items():
                 if value == ENDED:
                     continue
@@ -82,6 +88,13 @@ class Heartbeat:
                     self._miss(index, 1)
         with suppress(RuntimeError):
             self._store.set(_key(self._rank.index), ENDED)
+
+    def _end_when_alone(self) -> None:
+        """End this process if the machine of the store is cut off, for which calls of the store wait for ever."""
+        while not self._stopped.wait(HEARTBEAT_S):
+            if time.monotonic() - self._heard > HEARTBEAT_S * MISSED:
+                say(f"error: rank {self._rank.index} cannot reach the machine that started the run", err=True)
+                os._exit(1)
 
     def _count(self, count: int) -> None:
         self._store.set(_key(self._rank.index), f"{os.getpid()} {count} {self._place}")
@@ -153,3 +166,8 @@ def _place() -> str:
 
 def _first_hosts_the_store() -> bool:
     return LAUNCHER not in os.environ and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+
+
+def _is_far(host: str) -> bool:
+    """Return whether a host is another machine."""
+    return interface_of(str(socket.getaddrinfo(host, None)[0][4][0])) is None
