@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from comparison import Comparison
-from rlcore_trainer.distributed import launch
+from rlcore_trainer.distributed.local_ranks import local_environment, rank_variables
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 VERSIONS = ("rlcore-trainer", "torch", "transformers")
@@ -30,7 +30,7 @@ def comparisons(*, smoke: bool = False) -> list[Comparison]:
         started = [
             subprocess.Popen(
                 [sys.executable, str(SIDE), side, rows, steps],
-                env=launch._environment(index, PROCESSES, store.port),
+                env=local_environment(rank_variables(index, PROCESSES, "127.0.0.1", store.port)),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 text=True,

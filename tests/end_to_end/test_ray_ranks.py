@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from finished_runs import numbers, succeeded
 from preloaded import rlcore_command
-from ray_cluster import MARK, RayCluster, until
+from ray_cluster import MARK, ClusterRun, RayCluster, until
 
 SMALL = ("-p", "gsm8k-tools", "trainer.tasks_per_step=4", "warmup.steps=10", "evaluation.every=0", "checkpoint.every=1")
 TWO = ("strategy.id=ddp", "strategy.processes=2", "model.device=cpu")
@@ -33,37 +31,16 @@ def ranks(cluster: RayCluster) -> list[int]:
     return found
 
 
-class Run:
-    """A run in a process of its own, whose second process is on another node."""
-
-    def __init__(self, cluster: RayCluster, folder: Path, *words: str) -> None:
-        self._output = folder / "printed.txt"
-        with self._output.open("w", encoding="utf-8") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "rlcore", "run", *SMALL, *TWO, f"strategy.address={cluster.address}", *words],
-                cwd=folder,
-                env={**os.environ, **cluster.variables},
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
-
-    @property
-    def printed(self) -> str:
-        return self._output.read_text(encoding="utf-8")
-
-    def wait_for(self, text: str) -> None:
-        assert until(lambda: text in self.printed or self.process.poll() is not None, 240), self.printed
-        assert text in self.printed, self.printed
-
-    def end(self, status: int = 0) -> None:
-        assert self.process.wait(timeout=300) == status, self.printed
+def started(cluster: RayCluster, folder: Path, *words: str) -> ClusterRun:
+    """A run whose second process is on another node."""
+    return ClusterRun(cluster, folder, *SMALL, *TWO, f"strategy.address={cluster.address}", *words)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_run_has_the_numbers_of_a_local_one_although_a_process_is_lost(cluster: RayCluster, tmp_path: Path) -> None:
     succeeded(rlcore_command(["run", *SMALL, *TWO, "trainer.steps=4", "name=here"], tmp_path, timeout_s=600))
-    run = Run(cluster, tmp_path, "trainer.steps=4", "name=there", "--retries", "1")
+    run = started(cluster, tmp_path, "trainer.steps=4", "name=there", "--retries", "1")
     run.wait_for("step     2  ")
     (lost,) = ranks(cluster)
     os.kill(lost, signal.SIGKILL)
@@ -77,7 +54,7 @@ def test_run_has_the_numbers_of_a_local_one_although_a_process_is_lost(cluster: 
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_stop_reaches_all_processes(cluster: RayCluster, tmp_path: Path) -> None:
-    run = Run(cluster, tmp_path, "trainer.steps=400", "name=there")
+    run = started(cluster, tmp_path, "trainer.steps=400", "name=there")
     run.wait_for("step     1  ")
     run.process.send_signal(signal.SIGTERM)
     run.end(143)
@@ -88,7 +65,7 @@ def test_stop_reaches_all_processes(cluster: RayCluster, tmp_path: Path) -> None
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_cluster_without_room_is_named(cluster: RayCluster, tmp_path: Path) -> None:
-    run = Run(cluster, tmp_path, "strategy.processes=9", "name=there")
+    run = started(cluster, tmp_path, "strategy.processes=9", "name=there")
     run.end(2)
     assert "the cluster has no room for 9 processes, each with CPU 1 and GPU 0" in run.printed
     assert f"fix    set strategy.processes={cluster.nodes()}" in run.printed

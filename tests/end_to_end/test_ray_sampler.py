@@ -7,45 +7,21 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from finished_runs import numbers
 from preloaded import rlcore_command
-from ray_cluster import RayCluster, until
+from ray_cluster import ClusterRun, RayCluster, until
 
 SMALL = ("-p", "gsm8k-tools", "trainer.tasks_per_step=4", "warmup.steps=10", "evaluation.every=0")
 
 
-class Run:
-    """A run in a process of its own."""
-
-    def __init__(self, cluster: RayCluster, folder: Path, *words: str) -> None:
-        self.folder = folder
-        self._output = folder / "printed.txt"
-        sampler = ("sampler.id=ray", f"sampler.address={cluster.address}", "name=there")
-        with self._output.open("w", encoding="utf-8") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "rlcore", "run", *SMALL, *sampler, *words],
-                cwd=folder,
-                env={**os.environ, **cluster.variables},
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
-
-    @property
-    def printed(self) -> str:
-        return self._output.read_text(encoding="utf-8")
-
-    def wait_for(self, text: str) -> None:
-        assert until(lambda: text in self.printed or self.process.poll() is not None, 240), self.printed
-        assert text in self.printed, self.printed
-
-    def end(self, status: int = 0) -> None:
-        assert self.process.wait(timeout=300) == status, self.printed
+def started(cluster: RayCluster, folder: Path, *words: str) -> ClusterRun:
+    """A run with the name ``there``."""
+    sampler = ("sampler.id=ray", f"sampler.address={cluster.address}", "name=there")
+    return ClusterRun(cluster, folder, *SMALL, *sampler, *words)
 
 
 @pytest.mark.slow
@@ -54,7 +30,7 @@ def test_run_has_the_numbers_of_a_local_one_although_workers_are_lost(cluster: R
     """One is killed, which Ray notices, and the other one is stopped, which only the heartbeats notice."""
     local = rlcore_command(["run", *SMALL, "trainer.steps=8", "name=here"], tmp_path)
     assert local.returncode == 0, local.stderr
-    run = Run(cluster, tmp_path, "trainer.steps=8")
+    run = started(cluster, tmp_path, "trainer.steps=8")
     run.wait_for("step     1  ")
     assert f"2 workers of the Ray cluster {cluster.address}: " in run.printed
     first, second = cluster.workers()
@@ -74,7 +50,7 @@ def test_run_has_the_numbers_of_a_local_one_although_workers_are_lost(cluster: R
 @pytest.mark.timeout(900)
 def test_machine_leaves_and_returns(cluster: RayCluster, tmp_path: Path) -> None:
     node = cluster.start(f"--address={cluster.address}")
-    run = Run(cluster, tmp_path, "sampler.workers=3", "trainer.steps=400")
+    run = started(cluster, tmp_path, "sampler.workers=3", "trainer.steps=400")
     run.wait_for("step     1  ")
     node.terminate()
     node.wait(timeout=60)
@@ -91,7 +67,7 @@ def test_machine_leaves_and_returns(cluster: RayCluster, tmp_path: Path) -> None
 def test_two_processes_that_train_have_the_rewards_of_a_local_run(cluster: RayCluster, tmp_path: Path) -> None:
     local = rlcore_command(["run", *SMALL, "trainer.steps=2", "name=here"], tmp_path)
     assert local.returncode == 0, local.stderr
-    Run(cluster, tmp_path, "trainer.steps=2", "strategy.id=fsdp2", "strategy.processes=2").end()
+    started(cluster, tmp_path, "trainer.steps=2", "strategy.id=fsdp2", "strategy.processes=2").end()
     here, there = (numbers(tmp_path / "runs" / name) for name in ("here", "there"))
     assert [row["reward/mean"] for row in there.values()] == [row["reward/mean"] for row in here.values()]
     assert there[1]["loss/total"] == pytest.approx(here[1]["loss/total"], abs=1e-6)
@@ -100,10 +76,10 @@ def test_two_processes_that_train_have_the_rewards_of_a_local_run(cluster: RayCl
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_second_run_says_that_it_waits_for_the_first(cluster: RayCluster, tmp_path: Path) -> None:
-    first = Run(cluster, tmp_path, f"sampler.workers={cluster.nodes()}", "trainer.steps=400")
+    first = started(cluster, tmp_path, f"sampler.workers={cluster.nodes()}", "trainer.steps=400")
     first.wait_for("step     1  ")
     (tmp_path / "second").mkdir()
-    second = Run(cluster, tmp_path / "second", "trainer.steps=1", "sampler.start_timeout_s=120")
+    second = started(cluster, tmp_path / "second", "trainer.steps=1", "sampler.start_timeout_s=120")
     second.wait_for("other work uses the Ray cluster")
     assert "free are CPU 0 and GPU 0, and 2 workers need CPU 2 and GPU 0. The run waits for them" in second.printed
     first.process.send_signal(signal.SIGINT)
@@ -114,7 +90,7 @@ def test_second_run_says_that_it_waits_for_the_first(cluster: RayCluster, tmp_pa
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_cluster_without_room_is_named(cluster: RayCluster, tmp_path: Path) -> None:
-    run = Run(cluster, tmp_path, "sampler.workers=9")
+    run = started(cluster, tmp_path, "sampler.workers=9")
     run.end(2)
     assert "the cluster has no room for 9 workers, each with CPU 1 and GPU 0" in run.printed
     assert f": CPU 1, GPU 0\n  from   sampler.workers\n  fix    set sampler.workers={cluster.nodes()}" in run.printed

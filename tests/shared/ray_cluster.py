@@ -88,6 +88,33 @@ class RayCluster:
             node.communicate(timeout=60)
 
 
+class ClusterRun:
+    """A run in a process of its own, which can use a cluster."""
+
+    def __init__(self, cluster: RayCluster, folder: Path, *words: str) -> None:
+        self.folder = folder
+        self._output = folder / "printed.txt"
+        with self._output.open("w", encoding="utf-8") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "rlcore", "run", *words],
+                cwd=folder,
+                env={**os.environ, **cluster.variables},
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+
+    @property
+    def printed(self) -> str:
+        return self._output.read_text(encoding="utf-8")
+
+    def wait_for(self, text: str) -> None:
+        assert until(lambda: text in self.printed or self.process.poll() is not None, 240), self.printed
+        assert text in self.printed, self.printed
+
+    def end(self, status: int = 0) -> None:
+        assert self.process.wait(timeout=300) == status, self.printed
+
+
 def until(reached: Callable[[], bool], timeout_s: float) -> bool:
     """Whether something is reached in time."""
     deadline = time.monotonic() + timeout_s

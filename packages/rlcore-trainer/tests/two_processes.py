@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rlcore_trainer.distributed import launch
+from rlcore_trainer.distributed.local_ranks import local_environment, rank_variables
 
 
 @contextmanager
@@ -21,7 +21,7 @@ def two_processes(code: str, *arguments: str, count: int = 2) -> Iterator[list[s
     started = [
         subprocess.Popen(
             [sys.executable, "-c", code, *arguments],
-            env={**launch._environment(index, count, store.port), "PYTHONPATH": path},
+            env={**local_environment(rank_variables(index, count, "127.0.0.1", store.port)), "PYTHONPATH": path},
             stdout=-1,
             stderr=-1,
             text=True,

@@ -13,8 +13,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from rlcore.console.terminal import say
 from rlcore.errors import UserError
@@ -23,6 +22,7 @@ from rlcore.runs.surroundings import usable_cores
 from rlcore.session.processes import LAUNCHER
 
 from rlcore_trainer.distributed.interfaces import interface_of
+from rlcore_trainer.distributed.local_ranks import THREADS, LocalRanks, RankProcess
 
 KEY = "strategy.address"
 ROOM_S, NOTICE_S = 600.0, 5.0
@@ -36,7 +36,6 @@ MOST_PRINTED = 1 << 16
 """Bytes of stderr that are shown for a look: the last ones."""
 LOST = 256
 """In place of an exit status: the process was lost with its machine. Exit statuses are below it."""
-THREADS = "OMP_NUM_THREADS"
 
 
 class RankActor:
@@ -85,8 +84,8 @@ class RankActor:
             self._process.wait()
 
 
-class RemoteProcess:
-    """A process that an actor has started, with the methods of `subprocess.Popen` that a launcher needs.
+class RemoteProcess(RankProcess):
+    """A process that an actor has started.
 
     Args:
         actor: the actor
@@ -94,9 +93,10 @@ class RemoteProcess:
         cluster: the cluster
     """
 
+    returncode: int | None = None
+
     def __init__(self, actor: Any, host: str, cluster: RayCluster) -> None:
         self.host = host
-        self.returncode: int | None = None
         self._actor, self._cluster = actor, cluster
         self._signals: list[int] = []
         self._answer: Any = None
@@ -135,7 +135,7 @@ class RemoteProcess:
 
 
 class ClusterRanks:
-    """Places for the processes of a run, as a context manager that gives them back.
+    """Places for the processes of a run, until `close` gives them back.
 
     The main process is on this machine.
 
@@ -168,21 +168,16 @@ class ClusterRanks:
                 self._cluster.ray.util.remove_placement_group(self._group)
         self._cluster.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def start(self, index: int, arguments: Sequence[str], variables: Mapping[str, str]) -> RemoteProcess:
-        """Start ``rlcore`` with these arguments in the place with this index."""
+    def start(self, index: int, arguments: Sequence[str], variables: Mapping[str, str]) -> RankProcess:
+        """Start ``rlcore`` with these arguments and variables in the place with this index, the main process here."""
+        variables = {**variables, **self._variables(index)}
+        if index == 0:
+            return LocalRanks().start(index, arguments, variables)
         given = {name: value for name, value in os.environ.items() if _is_sent(name)}
         self._actors[index].start.remote(os.getcwd(), tuple(arguments), {**given, **variables})
         return RemoteProcess(self._actors[index], self._about[index]["host"], self._cluster)
 
-    def variables(self, index: int) -> dict[str, str]:
+    def _variables(self, index: int) -> dict[str, str]:
         """Return the environment variables of a process that depend on its place."""
         node = self._nodes[index]
         local = [other for other, its in enumerate(self._nodes) if its == node]

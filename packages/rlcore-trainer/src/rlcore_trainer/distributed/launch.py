@@ -9,12 +9,10 @@ import json
 import math
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol, cast
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING, cast
 
 from rlcore.checks import Finding, failure, warning
 from rlcore.console.terminal import say
@@ -29,6 +27,7 @@ from rlcore.specs import TrainerSpec
 from rlcore_trainer.distributed.cluster_ranks import KEY, LOST, ClusterRanks, RemoteProcess
 from rlcore_trainer.distributed.config import DataParallelConfig
 from rlcore_trainer.distributed.failures import FAILURE
+from rlcore_trainer.distributed.local_ranks import LocalRanks, RankProcess, rank_variables
 
 if TYPE_CHECKING:
     from rlcore.session.session import RunSession
@@ -102,16 +101,16 @@ def launch(run: RunSession, arguments: Sequence[str]) -> Processes | Start:
 
 
 def start_in_cluster(arguments: Sequence[str], count: int, address: str, device: str) -> int:
-    """Do the same as `start` with processes on the machines of a Ray cluster, the main one on this machine.
+    """Do the same as `start` with processes on the machines of a Ray cluster.
 
     Raises:
         UserError: the cluster cannot be used, has no room, or its machines differ.
     """
-    with ClusterRanks(address, count, device) as ranks:
+    with closing(ClusterRanks(address, count, device)) as ranks:
         return start(arguments, count, ranks)
 
 
-def start(arguments: Sequence[str], count: int, ranks: ClusterRanks | None = None) -> int:
+def start(arguments: Sequence[str], count: int, ranks: LocalRanks | ClusterRanks | None = None) -> int:
     """Run ``rlcore`` with these arguments in ``count`` processes, and return the exit status of the main process.
 
     SIGINT, SIGTERM and SIGHUP are forwarded once to each process. If a process fails, the others get some time to
@@ -119,28 +118,15 @@ def start(arguments: Sequence[str], count: int, ranks: ClusterRanks | None = Non
     """
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-    host = "127.0.0.1" if ranks is None else ranks.address
+    ranks = ranks or LocalRanks()
     # Create the store here: it outlives every process, and its port is known to be free.
-    store = TCPStore(host, 0, is_master=True, wait_for_workers=False)
+    store = TCPStore(ranks.address, 0, is_master=True, wait_for_workers=False)
     processes: list[RankProcess] = []
     try:
         with stops_handled(lambda number, frame: _signal(processes, number)):
             for index in range(count):
-                variables = _variables(index, count, host, store.port)
-                if ranks is not None:
-                    variables |= ranks.variables(index)
-                if ranks is not None and index:
-                    processes.append(ranks.start(index, arguments, variables))
-                    continue
-                threads = max(1, usable_cores() // int(variables["LOCAL_WORLD_SIZE"]))
-                process: RankProcess = subprocess.Popen(
-                    [sys.executable, "-m", "rlcore", *arguments],
-                    env={"OMP_NUM_THREADS": str(threads), **os.environ, **variables},
-                    stdin=None if index == 0 else subprocess.DEVNULL,
-                    stdout=None if index == 0 else subprocess.DEVNULL,
-                    start_new_session=True,
-                )
-                processes.append(process)
+                variables = rank_variables(index, count, ranks.address, store.port)
+                processes.append(ranks.start(index, arguments, variables))
             untold = _wait(processes, store)
     finally:
         left = [process for process in processes if process.poll() is None]
@@ -154,44 +140,6 @@ def start(arguments: Sequence[str], count: int, ranks: ClusterRanks | None = Non
     status = processes[0].returncode
     assert status is not None
     return status
-
-
-class RankProcess(Protocol):
-    """A process of the run: a `subprocess.Popen`, or one on another machine."""
-
-    @property
-    def returncode(self) -> int | None:
-        """The exit status; negative for a signal, None while the process is running."""
-        ...
-
-    def poll(self) -> int | None:
-        """Return the exit status of now."""
-        ...
-
-    def send_signal(self, number: int, /) -> None:
-        """Send a signal."""
-        ...
-
-    def kill(self) -> None:
-        """End the process."""
-        ...
-
-    def wait(self) -> int:
-        """Return the exit status after the end."""
-        ...
-
-
-def _variables(index: int, count: int, host: str, port: int) -> dict[str, str]:
-    return {
-        LAUNCHER: str(os.getpid()),
-        "RANK": str(index),
-        "LOCAL_RANK": str(index),
-        "WORLD_SIZE": str(count),
-        "LOCAL_WORLD_SIZE": str(count),
-        "MASTER_ADDR": host,
-        "MASTER_PORT": str(port),
-        "TORCHELASTIC_USE_AGENT_STORE": "True",  # the store already exists
-    }
 
 
 def _wait(processes: Sequence[RankProcess], store: Store) -> str | None:
