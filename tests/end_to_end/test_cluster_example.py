@@ -137,7 +137,7 @@ def test_several_machines_train(tmp_path: Path) -> None:
     environment.pop("SLURM_JOB_ID", None)
     done = run(tmp_path, environment, *SMALL, "strategy.id=ddp", "name=there")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "processes 2 in the Ray cluster localhost:" in done.stdout
+    assert "processes 2 in the Ray cluster localhost:" in done.stderr
     assert "1 worker of the Ray cluster localhost:" in done.stdout
 
 
