@@ -216,6 +216,7 @@ def test_a_cut_episode_gets_its_rewards(hosted: bool) -> None:
 def test_a_dry_run_names_functions_that_cannot_be_called(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, python: list[str]
 ) -> None:
+    pytest.importorskip("rlcore_trainer", reason="the recipe needs rlcore-rollout and rlcore-trainer")
     (tmp_path / "neighbour_of_lamp.py").write_text("LAMP = 1\n")
     (tmp_path / "lamp.py").write_text(
         "import neighbour_of_lamp\nfrom rlcore_compat.counters import Counter\n"

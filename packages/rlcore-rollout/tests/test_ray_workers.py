@@ -16,8 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
 import pytest
+
+pytest.importorskip("torch")  # of the extra ray
+
+import numpy as np
 import torch
 from rlcore.contracts import NamedTensor
 from rlcore.errors import EngineError
