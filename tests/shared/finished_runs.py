@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.runs.metrics import read_metrics
-from workspace import ROOT
 
+ROOT = Path(__file__).parents[2]
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +19,7 @@ from rlcore_trainer.config import PolicyGradientConfig, WarmupConfig
 from rlcore_trainer.learner.critic_config import CriticConfig
 
 REGISTRY = Registry()
+NEEDS_TOOLS = pytest.mark.skipif(find_spec("rl_plugin_gsm8k_tools") is None, reason="rl-plugin-gsm8k-tools is missing")
 
 
 def algorithm_options(values: dict[str, Any]) -> dict[str, Any]:
@@ -289,8 +291,13 @@ def test_trainer_with_its_own_algorithm_table_is_not_checked() -> None:
         ({"algorithm": {"advantage": "remax", "loss": "gspo", "turn_rewards": "add"}}, "gspo-token"),
         ({"algorithm": {"advantage": "grpo-turn", "loss": "gspo", "turn_rewards": "only"}}, "gspo-token"),
         ({"algorithm": {"advantage": "remax", "loss": "gspo", "kl": IN_REWARD}}, "gspo-token"),
-        ({"algorithm": {"advantage": "optimal-token-baseline", "loss": "gspo"}}, "gspo-token"),
-        ({"algorithm": {"loss": "gspo", "distillation": SAMPLED}}, "distillation gives each token"),
+        pytest.param(
+            *({"algorithm": {"advantage": "optimal-token-baseline", "loss": "gspo"}}, "gspo-token"), marks=NEEDS_TOOLS
+        ),
+        pytest.param(
+            *({"algorithm": {"loss": "gspo", "distillation": SAMPLED}}, "distillation gives each token"),
+            marks=NEEDS_TOOLS,
+        ),
     ],
 )
 def test_unexpected_settings_give_a_one_sentence_note(tables: dict[str, Any], words: str) -> None:

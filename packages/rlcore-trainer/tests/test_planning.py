@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from rlcore_trainer.planning.trajectories import Distribution, Trajectories
 MODEL = Model(parameters=7.6e9, active=7.6e9, layers=28, width=3584, key_width=512)
 EFFICIENCY = EfficiencyTable(pause_s=0, update_s=0)
 CLUSTER = 'nodes = 8\ncard = "H100"\nnetwork_gb_s = 400\n'
+NEEDS_TOOLS = pytest.mark.skipif(find_spec("rl_plugin_gsm8k_tools") is None, reason="rl-plugin-gsm8k-tools is missing")
 RUN = ["-p", "gsm8k-tools", "-r", "qwen2.5-3b"]
 
 
@@ -135,13 +137,14 @@ def failure(tmp_path: Path, text: str, *arguments: str) -> UserError:
             *(CLUSTER.replace("8", "1"), ("model=org/A-70B",), "the learner does not fit on the cluster"),
             marks=pytest.mark.slow,  # estimating memory imports the hub's client
         ),
-        (CLUSTER, ("--calibrate", "."), ". is not a run directory"),
+        pytest.param(*(CLUSTER, ("--calibrate", "."), ". is not a run directory"), marks=NEEDS_TOOLS),
     ],
 )
 def test_bad_input_is_explained(tmp_path: Path, text: str, arguments: tuple[str, ...], said: str) -> None:
     assert said in str(failure(tmp_path, text, *arguments))
 
 
+@NEEDS_TOOLS
 def test_a_plan_says_what_limits_it(tmp_path: Path) -> None:
     path = tmp_path / "cluster.toml"
     path.write_text(CLUSTER, encoding="utf-8")

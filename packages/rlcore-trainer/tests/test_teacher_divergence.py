@@ -97,6 +97,7 @@ def test_distributions_that_hardly_overlap_give_finite_numbers_in_float32(kind: 
     assert all(bool(gradient.isfinite().all()) for gradient in found.gradient.result() if gradient is not None)
 
 
+@pytest.mark.skipif(not GOLDEN.is_file(), reason="the stored tensors of TRL are only in a clone of the repository")
 def test_divergences_and_gradients_equal_those_of_trl() -> None:
     """`tests/references/make_golden.py` writes the file with ``GKDTrainer.generalized_jsd_loss``."""
     golden = load_file(GOLDEN)
