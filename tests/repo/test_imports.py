@@ -33,13 +33,7 @@ UNDECLARED = {
     "rl-plugin-robotwin": {"mplib"},  # in the interpreter of a RoboTwin checkout
     "rl-plugin-verifiers": {"aiohttp", "httpx", "mcp", "uvicorn", "verifiers"}  # in the interpreter that has verifiers,
     | {"rlcore_chat", "tools_here", "worlds"},  # and the modules beside them
-    "rlcore-core": {
-        "IPython",
-        "polars",
-        "gymnasium",
-        "tokenizers",
-        "ray",
-    },  # of notebooks, frames, environments
+    "rlcore-core": {"IPython", "polars", "gymnasium", "tokenizers", "ray"},  # of notebooks, frames, environments
     "rlcore-merge": {"PIL", "peft", "rlcore_models"},  # of comparisons, where the trainer's libraries are installed
     "rlcore-rollout": {"peft"},  # of rlcore[lora]
     "rlcore-sandbox": {"matplotlib"},  # of the interpreter that runs code of a model

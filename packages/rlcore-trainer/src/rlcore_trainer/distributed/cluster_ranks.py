@@ -18,11 +18,10 @@ from typing import Any
 from rlcore.console.terminal import say
 from rlcore.errors import UserError
 from rlcore.runs.ray_cluster import RayCluster, about_this_machine, place_in_cluster, require_same_versions
-from rlcore.runs.surroundings import usable_cores
 from rlcore.session.processes import LAUNCHER
 
 from rlcore_trainer.distributed.interfaces import interface_of
-from rlcore_trainer.distributed.local_ranks import THREADS, LocalRanks, RankProcess
+from rlcore_trainer.distributed.local_ranks import THREADS, LocalRanks, RankProcess, share_of_cores
 
 KEY = "strategy.address"
 ROOM_S, NOTICE_S = 600.0, 5.0
@@ -54,11 +53,11 @@ class RankActor:
 
     def start(self, folder: str, arguments: Sequence[str], variables: Mapping[str, str]) -> None:
         """Start ``rlcore`` with the environment of ``ray start`` and these variables."""
-        threads = str(max(1, usable_cores() // int(variables["LOCAL_WORLD_SIZE"])))
         self._process = subprocess.Popen(
             [sys.executable, "-m", "rlcore", *arguments],
             cwd=folder,
-            env={**os.environ, THREADS: threads, **variables, LAUNCHER: str(os.getpid())},
+            # Ray has set the number of threads to that of the reserved cores.
+            env={**os.environ, THREADS: share_of_cores(variables), **variables, LAUNCHER: str(os.getpid())},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=self._printed,

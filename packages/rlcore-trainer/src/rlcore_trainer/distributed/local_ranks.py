@@ -62,8 +62,12 @@ def rank_variables(index: int, count: int, host: str, port: int) -> dict[str, st
 
 def local_environment(variables: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a process on this machine, which has its share of the cores."""
-    threads = str(max(1, usable_cores() // int(variables["LOCAL_WORLD_SIZE"])))
-    return {THREADS: threads, **os.environ, **variables}
+    return {THREADS: share_of_cores(variables), **os.environ, **variables}
+
+
+def share_of_cores(variables: Mapping[str, str]) -> str:
+    """Return the number of threads with which the processes of this machine use each core once."""
+    return str(max(1, usable_cores() // int(variables["LOCAL_WORLD_SIZE"])))
 
 
 class LocalRanks:
