@@ -111,7 +111,17 @@ function columns(selected: string[], toggle: (id: string) => void): Column<RunLi
         />
       ),
     },
-    { key: "id", label: "Run", width: 150, value: ({ id }) => id, show: ({ id }) => <strong>{printable(id)}</strong> },
+    {
+      key: "id",
+      label: "Run",
+      width: 235, // default names have 25 characters, of which the last four tell runs apart
+      value: ({ id }) => id,
+      show: ({ id }) => (
+        <strong>
+          <Clipped text={id} />
+        </strong>
+      ),
+    },
     {
       key: "state",
       label: "State",
@@ -126,7 +136,7 @@ function columns(selected: string[], toggle: (id: string) => void): Column<RunLi
     {
       key: "recipe",
       label: "Recipe",
-      width: 170,
+      width: 150,
       value: ({ recipe }) => recipe,
       show: ({ recipe, problem, state }) =>
         state === "damaged" ? (
@@ -140,7 +150,7 @@ function columns(selected: string[], toggle: (id: string) => void): Column<RunLi
     {
       key: "model",
       label: "Model",
-      width: 150,
+      width: 130,
       value: ({ model }) => model,
       show: ({ model }) => <Clipped text={model} />,
     },
