@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 from documents import blocks
+from running_processes import processes_with
 from workspace import ROOT
 
 FOLDER = ROOT / "examples" / "cluster"
@@ -68,14 +69,7 @@ def run(place: Path, environment: dict[str, str], *words: str) -> subprocess.Com
 
 def processes(mark: str) -> list[str]:
     """The command lines of the processes of a cluster that still run."""
-    found = []
-    for folder in Path("/proc").iterdir():
-        try:
-            if f"{MARK}={mark}".encode() in (folder / "environ").read_bytes():
-                found.append((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode())
-        except (OSError, ValueError):
-            continue
-    return [line for line in found if line]
+    return list(processes_with(f"{MARK}={mark}").values())
 
 
 def test_script_is_sound_bash() -> None:

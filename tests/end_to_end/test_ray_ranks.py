@@ -13,6 +13,7 @@ import pytest
 from finished_runs import numbers, succeeded
 from preloaded import rlcore_command
 from ray_cluster import MARK, ClusterRun, RayCluster, until
+from running_processes import processes_with
 
 SMALL = ("-p", "gsm8k-tools", "trainer.tasks_per_step=4", "warmup.steps=10", "evaluation.every=0", "checkpoint.every=1")
 TWO = ("strategy.id=ddp", "strategy.processes=2", "model.device=cpu")
@@ -20,15 +21,7 @@ TWO = ("strategy.id=ddp", "strategy.processes=2", "model.device=cpu")
 
 def ranks(cluster: RayCluster) -> list[int]:
     """The processes that a cluster has started to train."""
-    found = []
-    for folder in Path("/proc").iterdir():
-        try:
-            variables = (folder / "environ").read_bytes().split(b"\0")
-            if {b"RANK=1", f"{MARK}={cluster.mark}".encode()} <= set(variables):
-                found.append(int(folder.name))
-        except OSError:
-            continue
-    return found
+    return list(processes_with("RANK=1", f"{MARK}={cluster.mark}"))
 
 
 def started(cluster: RayCluster, folder: Path, *words: str) -> ClusterRun:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from finished_runs import evaluations, numbers, succeeded
 from other_host import OtherHost
 from preloaded import rlcore_command
 from ray_cluster import RayCluster, until
+from running_processes import processes_with
 
 RANKS = ("strategy.id=fsdp2", "strategy.processes=2", "model.device=cpu")
 
@@ -89,10 +89,4 @@ def test_process_on_a_host_that_was_cut_off_ends(address: str, other: OtherHost,
 
 def ranks() -> list[int]:
     """The processes that train on the other host."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            variables = (folder / "environ").read_bytes().split(b"\0")
-            if b"RANK=1" in variables and b"rlcore" in (folder / "cmdline").read_bytes():
-                found.append(int(folder.name))
-    return found
+    return [process for process, line in processes_with("RANK=1").items() if "rlcore" in line]

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from running_processes import processes_with
+
 MARK = "RLCORE_TEST_CLUSTER"
 """An environment variable by which the processes of a cluster are found."""
 START = "import sys; sys.modules['grpc'] = None; from ray.scripts.scripts import main; main()"
@@ -127,13 +129,5 @@ def until(reached: Callable[[], bool], timeout_s: float) -> bool:
 
 def worker_processes(mark: str) -> list[int]:
     """The processes of a cluster that sample, by their environment and the beginning of their command lines."""
-    found = []
-    for folder in Path("/proc").iterdir():
-        try:
-            if (folder / "cmdline").read_bytes().startswith(b"ray::SamplerWorker") and (
-                f"{MARK}={mark}".encode() in (folder / "environ").read_bytes()
-            ):
-                found.append(int(folder.name))
-        except (OSError, ValueError):
-            continue
-    return sorted(found)
+    found = processes_with(f"{MARK}={mark}")
+    return sorted(process for process, line in found.items() if line.startswith("ray::SamplerWorker"))

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from running_processes import processes_with
 
 PARENT = """
 import multiprocessing, os, sys, time
@@ -34,15 +35,8 @@ if __name__ == "__main__":
 
 def marked(mark: str) -> list[int]:
     """The processes with this mark in their environment, besides `multiprocessing`'s own."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (folder / "cmdline").read_bytes()
-            if f"FOLLOW_MARK={mark}".encode() in (folder / "environ").read_bytes() and b"resource_tracker" not in words:
-                found.append(int(folder.name))
-        except OSError:
-            continue
-    return found
+    found = processes_with(f"FOLLOW_MARK={mark}")
+    return [process for process, line in found.items() if "resource_tracker" not in line]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel ends them on Linux")
