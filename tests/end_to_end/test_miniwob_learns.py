@@ -1,7 +1,11 @@
-"""The default recipe of MiniWoB++ learns in a real browser, on more than one seed; with screenshots, it trains."""
+"""The default recipe of MiniWoB++ learns in a real browser, on more than one seed; with screenshots, it trains.
+
+A policy of screenshots is evaluated on the other environments with screenshots.
+"""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -13,6 +17,7 @@ pytestmark = pytest.mark.skipif(find_chromium() is None, reason="Chromium is not
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 def test_a_vision_model_trains_on_screenshots(tmp_path: Path) -> None:
     screens = ("environment.id=miniwob-screens", "data.id=miniwob-screens", "model.path=builtin:tiny-qwen2.5-vl")
     short = ("warmup.steps=2", "warmup.demonstrations_per_step=4", "trainer.steps=2", "trainer.tasks_per_step=2")
@@ -20,6 +25,10 @@ def test_a_vision_model_trains_on_screenshots(tmp_path: Path) -> None:
     succeeded(rlcore_command(["run", "-p", "miniwob", *screens, *short, *few], tmp_path, timeout_s=400))
     rows = numbers(tmp_path / "runs" / "run").values()
     assert [row["not_scored"] for row in rows if "not_scored" in row] == [0.0, 0.0]
+    for there in (["-p", "miniwob", *screens[:2]], ["-p", "mind2web"], ["-p", "aitw"]):
+        words = ["eval", *there, "model.path=runs/run", "evaluation.tasks=2", "--json"]
+        found = json.loads(succeeded(rlcore_command(words, tmp_path, timeout_s=200)).stdout)
+        assert (found["scored"], found["not_scored"]) == (2, 0), found
 
 
 @pytest.mark.proof

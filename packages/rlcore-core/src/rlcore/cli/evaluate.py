@@ -45,6 +45,7 @@ SUFFIX = ".jsonl.gz"
       rlcore eval runs/NAME                            the best checkpoint of a run, with that run's configuration
       rlcore eval runs/NAME/checkpoints/000040         another checkpoint
       rlcore eval -p gsm8k-tools model=FOLDER          a Hugging Face folder
+      rlcore eval -p mind2web model.path=runs/NAME     the policy of a run in another environment
       rlcore eval runs/NAME --save answers.jsonl.gz    for rlcore view, rlcore report and rlcore data show
       rlcore eval runs/NAME --compare data.tools=none  also without the tools, and the difference
       rlcore eval runs/NAME evaluation.samples=8 evaluation.temperature=1.0    also pass@k
