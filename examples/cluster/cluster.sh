@@ -16,7 +16,8 @@
 #
 # Environment: SERVE_ENVIRONMENT, SERVE_REWARD and SERVE_SANDBOX, the words of rlcore serve; all machines but the first
 # then run it, and the run uses it. PROCESSES, the number of processes that train, on as few machines as possible from
-# the first; the rest of the machines samples. PORT, the first of four ports.
+# the first; the rest of the machines samples. GPUS, the number of GPUs of each machine, or of workers on each without
+# GPUs; Slurm tells it. PORT, the first of four ports.
 set -euo pipefail
 
 if (($# < 1)) || [[ -z ${SLURM_JOB_ID-}${HOSTS-} ]]; then
@@ -33,6 +34,17 @@ fi
 head=${hosts[0]}
 others=("${hosts[@]:1}")
 workers=("${others[@]:-$head}")
+gpus=${GPUS:-${SLURM_GPUS_ON_NODE:-1}}
+count=$((${#workers[@]} * gpus))
+joining=("${workers[@]}")
+if [[ -n ${PROCESSES-} ]]; then
+    count=$((${#hosts[@]} * gpus - PROCESSES))
+    joining=("${hosts[@]}")
+fi
+if ((count < 1)); then
+    echo "error: no GPU is left to sample: ${#hosts[@]} machines with $gpus each, and PROCESSES=${PROCESSES-0}" >&2
+    exit 2
+fi
 mark=$(mktemp "$PWD/.rlcore-cluster-XXXXXX")
 logs=$(mktemp -d)
 pieces=()
@@ -153,12 +165,7 @@ for host in "${others[@]}"; do
 done
 
 words=(sampler.id=ray "sampler.address=$head:$port")
-if [[ -n ${PROCESSES-} ]]; then
-    words+=("strategy.address=$head:$port" "strategy.processes=$PROCESSES")
-    words+=("sampler.workers=$((${#hosts[@]} * ${SLURM_GPUS_ON_NODE:-1} - PROCESSES))")
-else
-    words+=("sampler.workers=$((${#workers[@]} * ${SLURM_GPUS_ON_NODE:-1}))")
-fi
+if [[ -n ${PROCESSES-} ]]; then words+=("strategy.address=$head:$port" "strategy.processes=$PROCESSES"); fi
 
 # server HOST COMMAND...: run it there, and report its end.
 server() {
@@ -195,7 +202,7 @@ if [[ -n ${SERVE_SANDBOX+set} ]]; then
     serve sandbox sandbox.servers $((port + 3)) "${sandbox[@]}"
 fi
 
-python - "$head:$port" "${workers[@]}" <<'PYTHON' &
+python - "$head:$port" "${joining[@]}" <<'PYTHON' &
 import sys
 import time
 
@@ -220,7 +227,7 @@ wait "$joined"
 
 trap : USR1 # the run survives the loss of a piece
 
-on "$head" rlcore run "$@" "${words[@]}" &
+on "$head" rlcore run "sampler.workers=$count" "$@" "${words[@]}" & # the number can be changed by the words
 run=$!
 pieces+=("$run")
 trap 'kill -TERM "$run"' TERM # the run writes a checkpoint

@@ -48,6 +48,11 @@ def test_run_has_the_numbers_of_a_local_one_although_a_process_is_lost(cluster: 
 @pytest.mark.timeout(600)
 def test_stop_reaches_all_processes(cluster: RayCluster, tmp_path: Path) -> None:
     run = started(cluster, tmp_path, "trainer.steps=400", "name=there")
+    run.wait_for("warm-up")
+    waiting = started(cluster, tmp_path, "name=second")
+    waiting.wait_for("note      other work uses the Ray cluster")
+    waiting.process.send_signal(signal.SIGINT)
+    assert waiting.process.wait(timeout=30) == 130, waiting.printed
     run.wait_for("step     1  ")
     run.process.send_signal(signal.SIGTERM)
     run.end(143)
@@ -65,11 +70,25 @@ def test_cluster_without_room_is_named(cluster: RayCluster, tmp_path: Path) -> N
     assert not (tmp_path / "runs/there").exists()
 
 
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_samplers_need_room_beside_the_processes_that_train(cluster: RayCluster, tmp_path: Path) -> None:
+    workers = f"sampler.workers={cluster.nodes() - 1}"
+    run = started(cluster, tmp_path, "sampler.id=ray", f"sampler.address={cluster.address}", workers, "name=there")
+    run.end(2)
+    assert f"room for {cluster.nodes() - 2} beside 2 that train" in run.printed
+
+
 @pytest.mark.parametrize(
     ("words", "variables", "reason"),
     [
         (["strategy.address=127.0.0.1:1", "strategy.processes=2"], {}, "there is no Ray cluster: Connection refused"),
         (["strategy.address=auto"], {}, "strategy.address needs the number of processes"),
+        (
+            ["strategy.address=auto", "strategy.processes=2", "sampler.id=ray"],
+            {},
+            "would use the GPUs of the",
+        ),
         (["strategy.address=auto", "strategy.processes=2"], {"WORLD_SIZE": "2"}, "another launcher has started"),
     ],
 )

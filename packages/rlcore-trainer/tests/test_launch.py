@@ -13,6 +13,7 @@ from rlcore.config.schema import RunConfig
 from rlcore.session.processes import LAUNCHER, Alone
 from rlcore_trainer.distributed import failures, launch
 from rlcore_trainer.distributed.config import DataParallelConfig
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 
 @pytest.fixture(autouse=True)
@@ -150,6 +151,42 @@ def test_unresponsive_processes_are_killed(program: Any, capfd: Any) -> None:
     )
     assert launch.start((), 2) == 1
     assert capfd.readouterr().err == "error: rank 1 of 2 ended with status 3\n"
+
+
+class Elsewhere:
+    """A process that gets its signals when it is polled, and ends at SIGKILL."""
+
+    def __init__(self, returncode: int | None = None) -> None:
+        self.returncode, self.asked, self.got = returncode, [], []  # type: ignore[var-annotated]
+
+    def poll(self) -> int | None:
+        self.got += self.asked
+        self.asked.clear()
+        if signal.SIGKILL in self.got and self.returncode is None:
+            self.returncode = -signal.SIGKILL
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        self.asked.append(number)
+
+
+def test_processes_elsewhere_get_their_signals_while_the_main_one_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "GRACE_S", 0.2)
+    monkeypatch.setattr(launch, "WRITTEN_S", 0.1)
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    main, failed, far = Elsewhere(), Elsewhere(3), Elsewhere()
+    main.poll = lambda: 0 if signal.SIGKILL in far.got else None  # type: ignore[method-assign]
+    assert launch._wait([main, failed, far], store) == "rank 1 of 3 ended with status 3"  # type: ignore[list-item]
+    assert far.got == [signal.SIGUSR1, signal.SIGTERM, signal.SIGINT, signal.SIGKILL]
+
+
+def test_machine_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "GRACE_S", 0.1)
+    monkeypatch.setattr(launch, "WRITTEN_S", 0.1)
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    failed, cut = Elsewhere(1), Elsewhere()
+    cut.poll = lambda: None  # type: ignore[method-assign]
+    assert launch._wait([failed, cut], store) is not None  # type: ignore[list-item]
 
 
 def test_signals_are_forwarded_to_all_processes(program: Any) -> None:

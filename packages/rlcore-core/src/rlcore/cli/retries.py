@@ -33,6 +33,11 @@ def is_retried() -> bool:
     return TOLD in os.environ
 
 
+def is_another_try() -> bool:
+    """Whether this process resumes a run that `retried` has started before."""
+    return is_retried() and Path(os.environ[TOLD]).exists()
+
+
 def tell_directory(path: Path, secrets: Sequence[int]) -> None:
     """Tell the directory of a run, and the places of its secrets, to the process that retries it."""
     Path(os.environ[TOLD]).write_text(json.dumps([str(path.absolute()), *secrets]), encoding="utf-8")

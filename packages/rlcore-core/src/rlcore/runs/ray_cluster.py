@@ -87,7 +87,7 @@ class RayCluster:
         cpus, gpus = self.free()
         return f"free are CPU {cpus:g} and GPU {gpus:g}"
 
-    def require_room(self, count: int, what: str, key: str, *, cpus: float, gpus: float) -> None:
+    def require_room(self, count: int, what: str, key: str, *, cpus: float, gpus: float, taken: int = 0) -> None:
         """Compare what some processes need with what the cluster has, free or not: Ray would wait for ever.
 
         Args:
@@ -96,6 +96,7 @@ class RayCluster:
             key: the configuration key of their number
             cpus: cores of each
             gpus: GPUs of each
+            taken: places of this size that other processes of the run have
 
         Raises:
             UserError: there is no room for them, with what each machine has.
@@ -105,10 +106,10 @@ class RayCluster:
             has_cpus, has_gpus = (node["Resources"].get(name, 0) for name in ("CPU", "GPU"))
             places += int(min(has_cpus // cpus, has_gpus // gpus if gpus else count))
             lines.append(f"{node['NodeManagerHostname']}: CPU {has_cpus:g}, GPU {has_gpus:g}")
-        if places < count:
+        if (places := max(0, places - taken)) < count:
             raise UserError(
                 f"the cluster has no room for {count} {what}, each with CPU {cpus:g} and GPU {gpus:g}",
-                found="\n".join([f"room for {places}", *lines]),
+                found="\n".join([f"room for {places}{f' beside {taken} that train' if taken else ''}", *lines]),
                 where=key,
                 fix=f"set {key}={places}, or add machines" if places else "add machines with free cores and GPUs",
             )

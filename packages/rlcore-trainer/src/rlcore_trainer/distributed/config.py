@@ -23,8 +23,8 @@ class DataParallelConfig(Table):
     processes: Annotated[int, Field(ge=1, le=1024)] | None = None
     """Number of processes. None uses those started by ``torchrun`` or ``accelerate launch``, or else one per GPU."""
     address: str | None = None
-    """``HOST:PORT`` of a Ray cluster on whose machines the processes are started, or ``auto`` for the one of this
-    machine. None starts them on this machine."""
+    """``HOST:PORT`` of a Ray cluster on whose machines the processes are started, or ``auto`` for that of
+    ``RAY_ADDRESS`` or else of this machine. None starts them on this machine."""
     sequence_parallel: Annotated[int, Field(ge=1, le=1024)] = 1
     """Number of processes that compute each micro-batch together, each for a part of its tokens (Ulysses, Jacobs et al.
     2023). A micro-batch then has this many times ``trainer.max_tokens_per_batch`` tokens. Use it for sequences that

@@ -157,11 +157,12 @@ def _key(index: int) -> str:
 
 
 def _place() -> str:
-    """The machine and its process numbers, as far as processes can end each other."""
-    namespace = ""
+    """The machine and its process numbers, as far as processes can end each other. Host names may be equal."""
+    machine, namespace = platform.node(), ""
     with suppress(OSError):
+        machine = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         namespace = os.readlink("/proc/self/ns/pid")
-    return f"{platform.node()} {namespace}"
+    return f"{machine} {namespace}"
 
 
 def _first_hosts_the_store() -> bool:

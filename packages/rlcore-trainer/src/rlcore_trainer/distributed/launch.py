@@ -146,19 +146,25 @@ def _wait(processes: Sequence[RankProcess], store: Store) -> str | None:
     """Wait until all processes have ended. Return the first failure if the main process did not report it."""
     failed: str | None = None
     failed_at, asked = 0.0, 0
-    while any(process.poll() is None for process in processes):
+    # They write where they wait. The second signal stops after the step, the third interrupts the step.
+    stops = (
+        (0.0, SIGNAL),
+        (WRITTEN_S, signal.SIGTERM),
+        (WRITTEN_S + GRACE_S / 2, signal.SIGINT),
+        (WRITTEN_S + GRACE_S, signal.SIGKILL),
+    )
+    while None in [process.poll() for process in processes]:  # all: a process on another machine gets its signals then
         if failed is None and (failed := _first_failure(processes)) is not None:
             failed_at = time.monotonic()
             with suppress(RuntimeError):  # a process may have told more
                 told_here = json.dumps({"kind": "process", "text": failed})
                 failed = json.loads(store.compare_set(FAILURE, "", told_here)).get("text", failed)
-        if failed is not None and time.monotonic() - failed_at > GRACE_S * (1 + asked / 2):
-            if not asked:  # where they wait
-                _signal(processes, SIGNAL)
-                time.sleep(WRITTEN_S)
-            # The first signal stops after the step, the second interrupts the step, the third kills.
-            _signal(processes, (signal.SIGTERM, signal.SIGINT, signal.SIGKILL)[min(asked, 2)])
+        waited = time.monotonic() - failed_at - GRACE_S
+        if failed is not None and asked < len(stops) and waited > stops[asked][0]:
+            _signal(processes, stops[asked][1])
             asked += 1
+        if asked == len(stops) and waited > stops[-1][0] + GRACE_S:
+            break  # a machine does not answer
         time.sleep(0.05)
     told = (processes[0].returncode or 0) > 0 and not asked
     return None if told else failed or _first_failure(processes)
@@ -170,8 +176,8 @@ def _first_failure(processes: Sequence[RankProcess]) -> str | None:
             named = f"rank {index} of {len(processes)}"
             if isinstance(process, RemoteProcess):
                 named = f"{named} on {process.host}"
-            if status == LOST:
-                return f"{named} was lost: its machine, or Ray on it, has ended"
+                if status == LOST:
+                    return f"{named} was lost, with its machine or with Ray on it: {process.lost}"
             if status < 0:
                 reason = "; the machine may have run out of memory" if status == -signal.SIGKILL else ""
                 return f"{named} was ended by {signal.Signals(-status).name}{reason}"

@@ -34,8 +34,8 @@ class RankProcess(Protocol):
         """End the process."""
         ...
 
-    def wait(self) -> int:
-        """Return the exit status after the end."""
+    def wait(self) -> object:
+        """Wait for the end."""
         ...
 
 

@@ -30,7 +30,7 @@ from rlcore_trainer.batching.sharding import Rank
 from rlcore_trainer.batching.team import Team
 from rlcore_trainer.distributed.collectives import Processes
 from rlcore_trainer.distributed.failures import FAILURE, error_of, first_line, is_abandoned, told_error
-from rlcore_trainer.distributed.heartbeat import start_heartbeat, stop_heartbeat
+from rlcore_trainer.distributed.heartbeat import STORE_TIMEOUT, start_heartbeat, stop_heartbeat
 
 Value = TypeVar("Value")
 
@@ -66,6 +66,14 @@ class JoinedProcesses(Processes):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # PartialState reports its number of threads
+                if LAUNCHER in os.environ:  # with a closed port, PartialState would try for the whole of PATIENCE
+                    distributed.TCPStore(  # type: ignore[attr-defined]
+                        os.environ["MASTER_ADDR"],
+                        int(os.environ["MASTER_PORT"]),
+                        is_master=False,
+                        wait_for_workers=False,
+                        timeout=STORE_TIMEOUT,
+                    )
                 state = PartialState(cpu=cpu, timeout=PATIENCE, **backend)
         except RuntimeError as error:
             raise ProcessError(f"the processes of the run cannot connect to each other: {first_line(error)}") from error

@@ -12,16 +12,18 @@ class SamplerCluster(RayCluster):
 
     Args:
         config: the options of the sampler
+        taken: number of places that the processes of this run take, which train
 
     Raises:
         UserError: the cluster has other versions or another token, or no room for the workers.
     """
 
-    def __init__(self, config: RaySamplerConfig) -> None:
+    def __init__(self, config: RaySamplerConfig, taken: int = 0) -> None:
         super().__init__(cluster_address(config), "sampler.address", cores=config.workers * config.cpus)
         try:
             self.gpus = self._gpus() if config.gpus is None else config.gpus
-            self.require_room(config.workers, "workers", "sampler.workers", cpus=config.cpus, gpus=self.gpus)
+            needs = {"cpus": config.cpus, "gpus": self.gpus}
+            self.require_room(config.workers, "workers", "sampler.workers", **needs, taken=taken)
         except BaseException:
             self.close()
             raise

@@ -22,8 +22,8 @@ class RaySamplerConfig(Table):
     """Samples in other processes, also on other machines, each with an engine of its own."""
 
     address: str | None = None
-    """``HOST:PORT`` of the cluster, ``auto`` for the one of this machine, or ``local`` to start one that ends with the
-    run. By default, the environment variable ``RAY_ADDRESS``, and without it ``local``."""
+    """``HOST:PORT`` of the cluster, ``auto`` for that of ``RAY_ADDRESS`` or else of this machine, or ``local`` to start
+    one that ends with the run. By default, the environment variable ``RAY_ADDRESS``, and without it ``local``."""
     workers: Annotated[int, Field(ge=1, le=4096)] = 2
     """Number of processes that sample. ``rollout.concurrency`` applies to each."""
     cpus: Annotated[float, Field(gt=0)] = 1
@@ -42,6 +42,15 @@ def check_ray(run: RunSession) -> Iterator[Finding]:
         yield failure("model.quantization", reason, "model.quantization=none, or sampler.id=local")
     if address is not None:
         yield from check_address(address, "sampler.address")
+    elif (training := training_address(run.options("strategy"))) is not None:
+        reason = "a Ray of its own would use the GPUs of the processes that train"
+        yield failure("sampler.address", reason, f"sampler.address={training}, as strategy.address")
+
+
+def training_address(strategy: object) -> str | None:
+    """Return the address of the cluster in which Ray has started the processes that train."""
+    address: str | None = getattr(strategy, "address", None)
+    return address
 
 
 def cluster_address(config: RaySamplerConfig) -> str | None:

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 from rlcore.abilities import KeepsGroups
 from rlcore.errors import EngineError, UserError
 from rlcore.event_loop import EventLoop
+from rlcore.session.processes import world_size
 from rlcore.types import Completion, Group, Prompt, RolloutKey, RolloutRequest, Sampling, Task
 
 from rlcore_rollout.sampler.outcome import report_outcome, rollout_meter
 from rlcore_rollout.sampler.ray.cluster import SamplerCluster
+from rlcore_rollout.sampler.ray.config import training_address
 from rlcore_rollout.sampler.ray.pool import WorkerPool
 from rlcore_rollout.sampler.ray.weights import pack
 
@@ -46,7 +48,8 @@ class RaySampler:
         if components.trial:
             return
         config = components.options("sampler")
-        self._cluster, self._loop = SamplerCluster(config), EventLoop()
+        taken = world_size() if training_address(components.options("strategy")) is not None else 0
+        self._cluster, self._loop = SamplerCluster(config, taken), EventLoop()
         try:
             self._started = WorkerPool(
                 self._cluster,
