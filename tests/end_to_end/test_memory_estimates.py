@@ -29,7 +29,7 @@ GRPO = (
 CASES = {
     "supervised": (*SUPERVISED, "trainer.conversations_per_step=32"),
     "supervised, few conversations": (*SUPERVISED, "trainer.conversations_per_step=4"),
-    "supervised, bfloat16": (*SUPERVISED, "trainer.conversations_per_step=32", "model.dtype=bfloat16"),
+    "supervised, bfloat16": (*SUPERVISED, "trainer.conversations_per_step=16", "model.dtype=bfloat16"),
     "rollouts": GRPO,
     "adapter": (*GRPO, "lora.rank=16"),
 }
