@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from chat_server import free_port
 from commands_here import write_metadata
 from documents import blocks
 from workspace import ROOT
@@ -141,12 +142,6 @@ def test_workers_meet_at_the_head_and_pass_a_dry_run(tmp_path: Path) -> None:
         head.wait()
     assert [worker.returncode for worker in workers] == [0, 0], outputs
     assert "Qwen2.5-VL-7B" in "".join(outputs)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def is_listening(address: str) -> bool:

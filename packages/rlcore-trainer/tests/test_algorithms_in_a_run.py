@@ -14,7 +14,7 @@ import torch
 from rlcore.errors import UserError
 from rlcore.plugins.registry import Registry
 from rlcore_trainer.checks import resume_check
-from rlcore_trainer.controller.policy_gradient import PolicyGradientTrainer
+from test_policy_gradient import timeless, train
 
 pytestmark = pytest.mark.slow
 
@@ -33,19 +33,6 @@ RESUMED: dict[str, dict[str, Any]] = {
 }
 
 
-def trained(run: Any) -> Any:
-    trainer = PolicyGradientTrainer(run)
-    trainer.train()
-    return trainer.session.policy.module
-
-
-def timeless(logged: dict[int, dict[str, float]]) -> dict[int, dict[str, float]]:
-    return {
-        step: {name: value for name, value in metrics.items() if not name.startswith(("time/", "memory/"))}
-        for step, metrics in logged.items()
-    }
-
-
 @pytest.mark.parametrize("advantage", [spec.id for spec in Registry().specs("advantage") if spec.id != "none"])
 def test_every_advantage_increases_the_probability_of_the_good_token(bandit: Make, advantage: str) -> None:
     run = bandit(
@@ -57,7 +44,7 @@ def test_every_advantage_increases_the_probability_of_the_good_token(bandit: Mak
         # With many siblings the second best is as good as the best.
         rollout={"group_size": 2 if advantage == "pass-at-k" else 8},
     )
-    trained(run)
+    train(run)
     assert run.logged[12]["accuracy"] > max(0.75, run.logged[1]["accuracy"])
 
 
@@ -70,7 +57,7 @@ def test_every_loss_increases_the_probability_of_the_good_token(bandit: Make, lo
         evaluation={"every": 0},
         rollout={"group_size": 8},
     )
-    trained(run)
+    train(run)
     assert run.logged[8]["accuracy"] > max(0.75, run.logged[1]["accuracy"])
 
 
@@ -81,18 +68,18 @@ def test_algorithm_state_survives_an_interruption(bandit: Make, tmp_path: Path, 
         return deepcopy({**shared, "checkpoint": {"every": 2, "keep": 9}, **RESUMED[name]})
 
     whole = bandit(directory="whole", **tables())
-    expected = trained(whole).state_dict()
+    expected = train(whole).state_dict()
     cut = bandit(directory="cut", stop_after=3, **tables())
-    trained(cut)
+    train(cut)
     rest = bandit(directory="cut", resume_from=tmp_path / "cut/checkpoints/000003", **tables())
-    found = trained(rest).state_dict()
+    found = train(rest).state_dict()
     assert all(torch.equal(found[key], expected[key]) for key in expected)
     assert timeless(cut.logged) | timeless(rest.logged) == timeless(whole.logged)
 
 
 def test_greedy_baseline_is_sampled_once_per_step_and_not_trained_on(bandit: Make) -> None:
     run = bandit(algorithm={"advantage": "remax"}, trainer={"steps": 2, "tasks_per_step": 3}, evaluation={"every": 0})
-    trained(run)
+    train(run)
     asked = [(one.purpose, len(one.tasks), one.group_size) for one in run.bandit.requests]
     assert asked == [("train", 3, 8), ("baseline", 3, 1)] * 2
     assert [purpose for _, purpose in run.recorded] == ["train", "train"]
@@ -101,7 +88,7 @@ def test_greedy_baseline_is_sampled_once_per_step_and_not_trained_on(bandit: Mak
 def test_policy_is_unchanged_during_critic_warm_up(bandit: Make) -> None:
     critic = {**CRITIC, "learning_rate": 0.001, "warmup_steps": 2}
     run = bandit(algorithm={"advantage": "gae"}, critic=critic, trainer={"steps": 3}, evaluation={"every": 0})
-    trained(run)
+    train(run)
     assert [run.logged[step]["updates"] for step in (1, 2, 3)] == [0.0, 0.0, 1.0]
     assert all(run.logged[step]["critic/gradient_norm"] > 0 for step in (1, 2, 3))
     assert run.bandit.synced == [0, 0, 0, 0, 1]  # twice at the start, and after every step
@@ -109,7 +96,7 @@ def test_policy_is_unchanged_during_critic_warm_up(bandit: Make) -> None:
 
 def test_resolved_algorithm_is_printed(bandit: Make) -> None:
     run = bandit(algorithm={"loss": "gspo"}, trainer={"steps": 1}, evaluation={"every": 0})
-    trained(run)
+    train(run)
     (line,) = (line for line in run.said if line.startswith("algorithm"))
     assert "advantage grpo (normalise_by_std=true), loss gspo (clip_low=0.0003, clip_high=0.0004)" in line
     assert "seq-mean-token-mean, no KL" in line
@@ -118,7 +105,7 @@ def test_resolved_algorithm_is_printed(bandit: Make) -> None:
 def cut_and_resumed(bandit: Make, tmp_path: Path, before: dict[str, Any], after: dict[str, Any]) -> Any:
     """Two steps with some tables, then the run that goes on to a third with others; not trained yet."""
     shared: dict[str, Any] = {"checkpoint": {"every": 1, "keep": 9}, "evaluation": {"every": 0}}
-    trained(bandit(trainer={"steps": 2, "tasks_per_step": 3}, **shared, **deepcopy(before)))
+    train(bandit(trainer={"steps": 2, "tasks_per_step": 3}, **shared, **deepcopy(before)))
     rest = bandit(
         resume_from=tmp_path / "run/checkpoints/000002",
         trainer={"steps": 3, "tasks_per_step": 3},
@@ -138,7 +125,7 @@ def test_critic_added_on_resume_is_initialised(bandit: Make, tmp_path: Path) -> 
     gae = {"algorithm": {"advantage": "gae"}, "critic": CRITIC}
     rest = cut_and_resumed(bandit, tmp_path, {}, gae)
     assert told_before(rest) == {}
-    trained(rest)
+    train(rest)
     assert any(line.startswith("critic    initialised anew") for line in rest.said)
     assert rest.logged[3]["critic/loss"] > 0
 
@@ -148,7 +135,7 @@ def test_different_critic_on_resume_is_rejected(bandit: Make, tmp_path: Path) ->
     rest = cut_and_resumed(bandit, tmp_path, {**gae, "critic": CRITIC}, {**gae, "critic": {"model": "head"}})
     assert list(told_before(rest)) == ["critic.model"]
     with pytest.raises(UserError) as caught:
-        trained(rest)
+        train(rest)
     assert caught.value.where == "critic.model"
 
 
@@ -160,7 +147,7 @@ def test_adaptive_coefficient_is_restored_only_if_its_settings_match(
     bandit: Make, tmp_path: Path, before: dict[str, Any], expected: float | None
 ) -> None:
     rest = cut_and_resumed(bandit, tmp_path, {"algorithm": {"kl": before}}, {"algorithm": {"kl": ADAPTIVE}})
-    trained(rest)
+    train(rest)
     found = rest.logged[3]["kl/coefficient"]
     assert found == expected if expected is not None else found != pytest.approx(0.1, abs=1e-9)
 
@@ -170,7 +157,7 @@ def test_kl_term_added_on_resume_lacks_the_reference_after_the_warm_up(bandit: M
     rest = cut_and_resumed(bandit, tmp_path, warmup, {**warmup, **kl})
     assert list(told_before(rest)) == ["algorithm.kl.coefficient"]
     with pytest.raises(UserError) as caught:
-        trained(rest)
+        train(rest)
     assert caught.value.where == "algorithm.kl.coefficient"
     oldest = tmp_path / "run/checkpoints/000000/model"
     assert f"a copy of {oldest}" in (caught.value.fix or "")
@@ -183,7 +170,7 @@ def test_kl_term_added_on_resume_lacks_the_reference_after_the_warm_up(bandit: M
         **warmup,
     )
     assert told_before(named) == {}
-    trained(named)
+    train(named)
     assert named.logged[3]["kl/mean"] >= 0
 
 
@@ -203,6 +190,6 @@ def test_incompatible_second_model_is_rejected_before_the_warm_up(
     tables = kl if table == "kl" else {"algorithm": {"advantage": "gae"}, "critic": {"model": str(small)}}
     run = bandit(warmup={"steps": 1}, **tables)
     with pytest.raises(UserError) as caught:
-        trained(run)
+        train(run)
     assert caught.value.where == str(small)
     assert not any(line.startswith("warm-up") for line in run.said)

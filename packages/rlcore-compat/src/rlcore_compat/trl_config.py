@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Self
 
-from pydantic import BeforeValidator, Field, model_validator
-from rlcore.config.schema import LARGEST, Table
-
-
-def _as_list(value: object) -> object:
-    return [value] if isinstance(value, str) else value
+from pydantic import Field, model_validator
+from rlcore.config.schema import LARGEST, Files, Table, Texts
 
 
 class TrlEnvironmentConfig(Table):
@@ -17,7 +13,7 @@ class TrlEnvironmentConfig(Table):
 
     factory: str = "rlcore_compat.counters:Counter"
     """The class, or a function that returns an object: ``module:Class`` or ``file.py:Class``."""
-    rewards: Annotated[list[str], BeforeValidator(_as_list)] = []
+    rewards: Texts = []
     """Reward functions with TRL's arguments ``prompts``, ``completions``, ``environments`` and those of the columns,
     as ``module:function`` or ``file.py:function``. A method ``get_reward`` of the class is added to them."""
     reward_weights: list[float] = []
@@ -34,7 +30,7 @@ class TrlEnvironmentConfig(Table):
         return self
 
 
-Tasks = Annotated[int, Field(ge=1, le=LARGEST)] | Annotated[list[str], BeforeValidator(_as_list), Field(min_length=1)]
+Tasks = Annotated[int, Field(ge=1, le=LARGEST)] | Files
 
 
 class TrlDataConfig(Table):

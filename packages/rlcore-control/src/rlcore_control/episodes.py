@@ -183,13 +183,6 @@ def _check(numbers: Mapping[str, Array]) -> None:
     check_finite({name: value for name, value in numbers.items() if value.dtype.kind == "f"})
 
 
-def transitions(episode: Episode) -> Iterator[tuple[dict[str, Array], Array, dict[str, Array]]]:
-    """Yield observation, action and next observation of each step."""
-    for t in range(len(episode)):
-        before = {key: value[t] for key, value in episode.observations.items()}
-        yield before, episode.actions[t], {key: value[t + 1] for key, value in episode.observations.items()}
-
-
 class EpisodeBuffer:
     """Keeps the newest episodes. When one of its limits is exceeded, it removes the oldest ones, each as a whole.
 

@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from rlcore_gui.object_parser import LONGEST, read_object, to_json_text
 
@@ -41,8 +41,6 @@ Unreadable = Literal[
     "position in pixels",
 ]
 """Why an answer has no readable action. The texts are fixed, so that they can be counted."""
-
-REASONS: tuple[Unreadable, ...] = get_args(Unreadable)
 
 
 class UnreadableAction(ValueError):

@@ -9,8 +9,8 @@ from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field
-from rlcore.config.schema import LARGEST, Table
+from pydantic import Field
+from rlcore.config.schema import LARGEST, Files, Table, Texts
 from rlcore.errors import DataError
 from rlcore.images import check_image, encode_image
 from rlcore.types import Demonstration, Message, Task
@@ -18,7 +18,6 @@ from rlcore.types import Demonstration, Message, Task
 from rlcore_gui.actions import Action
 from rlcore_gui.answers import Answer, render
 from rlcore_gui.prepare import files
-from rlcore_gui.prepare.config import Files, as_list
 from rlcore_gui.prepare.pseudo_labels import PROGRESS, REASONING, SUMMARY
 from rlcore_gui.prompts import PromptStyle, action_history, instructions
 from rlcore_gui.steps import GuiStep, steps_of
@@ -41,7 +40,7 @@ class GuiDataConfig(Table):
     """Id of the dataset."""
     train: Files
     """Files of ``rlcore data prepare`` (.parquet)."""
-    evaluation: Annotated[list[str], BeforeValidator(as_list)] = []
+    evaluation: Texts = []
     """Files of held-out episodes."""
     images: str | None = None
     """Folder of the screenshots, if it is not the one that the files name."""

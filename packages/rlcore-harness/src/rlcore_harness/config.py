@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
-from rlcore.config.schema import LARGEST, Table
-
-
-def _as_list(value: object) -> object:
-    return [value] if isinstance(value, str) else value
-
-
-Files = Annotated[list[str], BeforeValidator(_as_list), Field(min_length=1)]
+from pydantic import Field, field_validator, model_validator
+from rlcore.config.schema import LARGEST, Files, Table
 
 
 class HarnessConfig(Table):

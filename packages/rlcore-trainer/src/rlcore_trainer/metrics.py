@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 from rlcore.errors import did_you_mean
@@ -284,15 +283,10 @@ def direction_of(name: str) -> Direction:
     return metric.better or "max" if metric is not None else "max"
 
 
-def misspelt(name: str, known: Iterable[str] = ()) -> str | None:
-    """Return a suggestion if a name is close to that of a known metric, but not one.
-
-    Args:
-        name: a name from the configuration
-        known: further names
-    """
+def misspelt(name: str) -> str | None:
+    """Return a suggestion if a name is close to that of a known metric, but not one."""
     names = [metric.name for metric in METRICS if metric.name == metric.name.lower()]
-    return None if metric_of(name) is not None else did_you_mean(name, [*names, *known])
+    return None if metric_of(name) is not None else did_you_mean(name, names)
 
 
 def _pattern(name: str) -> re.Pattern[str]:

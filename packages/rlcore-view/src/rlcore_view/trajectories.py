@@ -67,11 +67,6 @@ def row_data(row: Row) -> Row:
     return found
 
 
-def call_text(call: ToolCall) -> str:
-    """The arguments of a call as JSON on one line."""
-    return json.dumps(thaw(call.arguments), ensure_ascii=False, default=value_text) if call.arguments else ""
-
-
 def note_picture(found: StoredGroup, sibling: int, turn: int, number: int) -> tuple[bytes, str]:
     """An image that a plugin made for its note on a turn, with its content type.
 
@@ -244,4 +239,4 @@ def _times(rows: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
         yield {"kind": kind, "name": name, "start": round(row["start"] - first, 6), "seconds": row["seconds"]}
 
 
-__all__ = ["call_text", "cut", "group_data", "note_picture", "row_data"]
+__all__ = ["cut", "group_data", "note_picture", "row_data"]

@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
-from rlcore.config.schema import LARGEST, Table
-
-
-def _as_list(value: object) -> object:
-    return [value] if isinstance(value, str) else value
-
-
-Files = Annotated[list[str], BeforeValidator(_as_list), Field(min_length=1)]
+from pydantic import Field
+from rlcore.config.schema import LARGEST, Files, Table, Texts
 
 
 class EnvironmentConfig(Table):
@@ -20,7 +13,7 @@ class EnvironmentConfig(Table):
 
     id: str = "gsm8k-tools"
     """Id of the environment."""
-    tools: Annotated[list[str], BeforeValidator(_as_list)] = ["calculator"]
+    tools: Texts = ["calculator"]
     """Ids of tools, ``module:function`` or ``file.py:function``; an empty list removes all tools."""
     max_turns: Annotated[int, Field(ge=1, le=LARGEST)] = 3
     """Maximum number of model turns."""

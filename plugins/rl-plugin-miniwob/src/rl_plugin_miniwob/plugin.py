@@ -6,7 +6,7 @@ from rlcore.specs import DatasetSpec, EnvironmentSpec, RewardSpec
 
 _PACKAGE = "rl_plugin_miniwob"
 _MOST_WINDOWS = 32
-"""As in the module ``pool``, which is imported only when it is used."""
+"""Windows of a process that are open at a time, which is the limit of concurrent episodes."""
 
 rlcore_specs = [
     EnvironmentSpec(

@@ -12,8 +12,6 @@ from rlcore.errors import EnvironmentFailure
 from rl_plugin_miniwob.chromium import Chromium
 from rl_plugin_miniwob.page import Page
 
-MOST_WINDOWS = 32
-"""Windows of a process that are open at a time, which is the limit of concurrent episodes."""
 WINDOWS_PER_BROWSER = 8
 """A browser with one window needs 270 MB, and four with 32 windows 1.4 GB. If a browser ends, its episodes fail."""
 
@@ -99,4 +97,4 @@ POOL = Pool()
 """The pool of this process."""
 atexit.register(POOL.close)
 
-__all__ = ["MOST_WINDOWS", "POOL", "Pool"]
+__all__ = ["POOL", "Pool"]

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 from rlcore import Table
+from rlcore.config.schema import Files
 
 from rl_plugin_visual_search.drawn.config import DrawnConfig
 from rl_plugin_visual_search.prompts import Coordinates, Style, Tools
 
-
-def _as_list(value: object) -> object:
-    return [value] if isinstance(value, str) else value
-
-
-Files = Annotated[list[str], BeforeValidator(_as_list), Field(min_length=1)]
 Count = Annotated[int, Field(ge=1, le=10_000_000)]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from rlcore.types import SandboxLimits
 
@@ -20,6 +20,9 @@ MOST = 2**16
 LARGEST = 2**31 - 1
 """Limit of numbers of steps and tokens."""
 Count = Annotated[int, Field(ge=1, le=MOST)]
+Texts = Annotated[list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
+"""A list, for which a single text can be given."""
+Files = Annotated[Texts, Field(min_length=1)]
 AUTO = "auto"
 """The id that selects the strongest available sandbox."""
 _LIMITS = SandboxLimits()

@@ -6,25 +6,24 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
-from rlcore.config.schema import LARGEST, Table
+from rlcore.config.schema import LARGEST, Table, Texts
 from rlcore.console.wording import counted
 from rlcore.data.files import data_files, file_rows, row_place
 from rlcore.data.row_images import ImageReader
 from rlcore.errors import DataError
 
-Files = Annotated[list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
 Row = TypeVar("Row")
 
 
 class ChatFilesConfig(Table):
     """The keys of ``[data]`` that these datasets share."""
 
-    train: Annotated[Files, Field(min_length=1)]
-    """Files of rows (.jsonl, .json or .parquet), a folder of them, or a name in the hub's cache."""
-    evaluation: Files = []
-    """Files of held-out rows, used to select the best checkpoint."""
+    train: Annotated[Texts, Field(min_length=1)]
+    """Texts of rows (.jsonl, .json or .parquet), a folder of them, or a name in the hub's cache."""
+    evaluation: Texts = []
+    """Texts of held-out rows, used to select the best checkpoint."""
     images: str | None = None
     """Folder that the paths of images are relative to and must not leave; None is the folder of the file."""
     on_error: Literal["raise", "skip"] = "raise"

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Annotated, ClassVar
 
 from pydantic import Field, model_validator
+from rlcore.config.schema import Files
 from rlcore.errors import DataError
 from rlcore.types import Demonstration, Message
 
@@ -15,7 +16,6 @@ from rlcore_gui.answers import render
 from rlcore_gui.dataset import GENERATED, TOKENIZER_SAMPLES, GuiDataConfig, GuiDataset, Recorded
 from rlcore_gui.drawn.screens import CELLS, ScreenKind
 from rlcore_gui.drawn.steps import DESCRIBE, Boxes, DrawnStep, Use, draw_steps
-from rlcore_gui.prepare.config import Files
 from rlcore_gui.prompts import prompt_message, step_text
 from rlcore_gui.tasks import Shown, step_task
 

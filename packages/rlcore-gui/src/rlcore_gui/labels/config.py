@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, Field
-from rlcore.config.schema import LARGEST
+from rlcore.config.schema import LARGEST, Files
 from rlcore.endpoints.options import EndpointTable
-
-from rlcore_gui.prepare.config import Files
 
 
 def _lines(name: str) -> str:

@@ -5,16 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
-from rlcore.config.schema import LARGEST, Table
-
-
-def as_list(value: object) -> object:
-    """A single name as a list."""
-    return [value] if isinstance(value, str) else value
-
-
-Files = Annotated[list[str], BeforeValidator(as_list), Field(min_length=1)]
+from pydantic import Field, ValidationInfo, field_validator
+from rlcore.config.schema import LARGEST, Files, Table
 
 
 class PrepareTable(Table):
@@ -55,6 +47,3 @@ class PrepareTable(Table):
         if memory and not known.data.get("labels"):
             raise ValueError("memory needs labels: the file of pseudo-labels that contain the summaries")
         return memory
-
-
-__all__ = ["Files", "PrepareTable", "as_list"]

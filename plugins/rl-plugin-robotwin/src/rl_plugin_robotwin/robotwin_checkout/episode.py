@@ -100,11 +100,6 @@ class Episode:
         """Whether the task is done now."""
         return bool(self.task.check_success())
 
-    @property
-    def physics_steps(self) -> int:
-        """Steps of the physics since the set-up, in actions."""
-        return int(self.task.checks)
-
     def act(self, action: Any, kind: str) -> int:
         """Do what RoboTwin does for an action, for as long as it takes; stop at the first success.
 

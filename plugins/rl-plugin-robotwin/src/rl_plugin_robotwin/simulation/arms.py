@@ -131,12 +131,6 @@ class Arm:
         return self.sense()[1]
 
     @property
-    def velocities(self) -> Array:
-        """(6,) measured velocities of the joints, in rad/s."""
-        velocities: Array = self._body.get_qvel()[:JOINTS].astype(float)
-        return velocities
-
-    @property
     def pose(self) -> tuple[Array, Array]:
         """Measured pose of the tool: position (3,) in metres, quaternion (4,) with w first, both in the world."""
         pose = self.hand.entity_pose
