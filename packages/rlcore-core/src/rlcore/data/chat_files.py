@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field
 
-from rlcore.config.schema import LARGEST, Table, Texts
+from rlcore.config.schema import LARGEST, Files, Table, Texts
 from rlcore.console.wording import counted
 from rlcore.data.files import data_files, file_rows, row_place
 from rlcore.data.row_images import ImageReader
@@ -20,10 +20,10 @@ Row = TypeVar("Row")
 class ChatFilesConfig(Table):
     """The keys of ``[data]`` that these datasets share."""
 
-    train: Annotated[Texts, Field(min_length=1)]
-    """Texts of rows (.jsonl, .json or .parquet), a folder of them, or a name in the hub's cache."""
+    train: Files
+    """Files of rows (.jsonl, .json or .parquet), a folder of them, or a name in the hub's cache."""
     evaluation: Texts = []
-    """Texts of held-out rows, used to select the best checkpoint."""
+    """Files of held-out rows, used to select the best checkpoint."""
     images: str | None = None
     """Folder that the paths of images are relative to and must not leave; None is the folder of the file."""
     on_error: Literal["raise", "skip"] = "raise"
