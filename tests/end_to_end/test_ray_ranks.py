@@ -87,7 +87,7 @@ def test_samplers_need_room_beside_the_processes_that_train(cluster: RayCluster,
         (
             ["strategy.address=auto", "strategy.processes=2", "sampler.id=ray"],
             {},
-            "would use the GPUs of the",
+            "would use the GPUs of the processes that train",
         ),
         (["strategy.address=auto", "strategy.processes=2"], {"WORLD_SIZE": "2"}, "another launcher has started"),
     ],

@@ -157,7 +157,9 @@ class Elsewhere:
     """A process that gets its signals when it is polled, and ends at SIGKILL."""
 
     def __init__(self, returncode: int | None = None) -> None:
-        self.returncode, self.asked, self.got = returncode, [], []  # type: ignore[var-annotated]
+        self.returncode = returncode
+        self.asked: list[int] = []
+        self.got: list[int] = []
 
     def poll(self) -> int | None:
         self.got += self.asked

@@ -18,6 +18,6 @@ def interface_variables(address: str) -> dict[str, str]:
 
     gloo would use the interface of the host name, which is often a loopback.
     """
-    interface = interface_of(address)
-    names = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME") if interface is not None else ()
-    return {name: str(interface) for name in names if name not in os.environ}
+    if (interface := interface_of(address)) is None:
+        return {}
+    return {name: interface for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME") if name not in os.environ}

@@ -22,8 +22,9 @@ class SamplerCluster(RayCluster):
         super().__init__(cluster_address(config), "sampler.address", cores=config.workers * config.cpus)
         try:
             self.gpus = self._gpus() if config.gpus is None else config.gpus
-            needs = {"cpus": config.cpus, "gpus": self.gpus}
-            self.require_room(config.workers, "workers", "sampler.workers", **needs, taken=taken)
+            self.require_room(
+                config.workers, "workers", "sampler.workers", cpus=config.cpus, gpus=self.gpus, taken=taken
+            )
         except BaseException:
             self.close()
             raise
