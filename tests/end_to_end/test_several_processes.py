@@ -33,6 +33,7 @@ KL = (
 )
 RECIPES = {
     "kl": (*KL, "lora.rank=4"),
+    "quantised": (*SMALL, "lora.rank=4", "model.quantization=nf4"),
     "critic": (
         *SMALL,
         *("algorithm.advantage=gae", "critic.model=copy", "critic.warmup_steps=1", "critic.learning_rate=1e-3"),
@@ -165,7 +166,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Any:
         pytest.param(recipe, words, id=f"{recipe}-{name}", marks=pytest.mark.slow if is_slow else pytest.mark.long)
         for recipe in RECIPES
         for name, words in STRATEGIES.items()
-        for is_slow in (recipe not in ("images", "sft") and name != "team",)
+        for is_slow in (recipe in ("kl", "critic") and name != "team",)
     ],
 )
 def test_two_processes_match_one_process(

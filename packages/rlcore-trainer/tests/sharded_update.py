@@ -34,6 +34,7 @@ from rlcore_trainer.learner.policy_learner import PolicyLearner, Update
 from rlcore_trainer.learner.trained_policy import TrainedPolicy
 from rlcore_trainer.policy.causal_lm import CausalLanguageModel
 from rlcore_trainer.policy.forward import PackedForward, PlainForward
+from rlcore_trainer.policy.model import load_policy
 from test_vision_forward import mixed
 from token_trajectories import sequence
 from torch import nn
@@ -47,6 +48,7 @@ CASES: Mapping[str, Mapping[str, Any]] = {
     "head": {"critic": "head"},
     "copy": {"critic": "copy"},
     "adapter": {"lora": True},
+    "quantised": {"lora": True, "quantised": True},
     "plain": {"forward": PlainForward(), "lengths": [5, 5, 5]},
     "half": {"dtype": torch.bfloat16},
     "images": {"images": "qwen2_5_vl", "tokens": 8},
@@ -116,6 +118,8 @@ def computed(case: Mapping[str, Any], distributing: Strategy) -> dict[str, Any]:
         Qwen2Config(vocab_size=32, num_key_value_heads=2, tie_word_embeddings=True, **sizes)  # type: ignore[arg-type]
     )
     model = model.eval().to(case.get("dtype"))
+    if case.get("quantised"):
+        model = load_policy(Path(sys.argv[1]), dtype="float32", device=torch.device("cpu"), quantization="nf4")
     given, forward, most = rows(case.get("lengths", [4, 7, 11, 5, 12])), case.get("forward"), case.get("tokens", 12)
     if family := case.get("images"):
         processor = processor_of(family)

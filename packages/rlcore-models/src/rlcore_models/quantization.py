@@ -75,6 +75,13 @@ def use_empty_layers(model: Any, quantization: str, *, dtype: Any, device: Any) 
     keep_layout(model)
 
 
+def with_constants(numbers: Any, layer: Any) -> Any:
+    """Return a gathered parameter of a quantised layer with its quantization constants, which each process holds."""
+    from bitsandbytes.nn.modules import Params4bit
+
+    return Params4bit(numbers, requires_grad=False, quant_state=layer.quant_state, bnb_quantized=True)
+
+
 def keep_layout(model: Any) -> None:
     """Prevent layers from repacking their weights.
 
@@ -86,4 +93,4 @@ def keep_layout(model: Any) -> None:
             module.support_avx512bf16_for_cpu = False
 
 
-__all__ = ["check_installed", "keep_layout", "loading_options", "use_empty_layers"]
+__all__ = ["check_installed", "keep_layout", "loading_options", "use_empty_layers", "with_constants"]

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 
 from rlcore_models.cpu_linear import use_onednn
 from rlcore_models.loading import attention_of, class_of, config_of
-from rlcore_models.quantization import use_empty_layers
+from rlcore_models.quantization import use_empty_layers, with_constants
 from rlcore_models.sharded import whole
 
 Places = dict[str, list[tuple[nn.Module, str]]]
@@ -32,8 +32,11 @@ def named_tensors(module: nn.Module) -> Iterator[NamedTensor]:
     """
     for name, tensor in _kept(module):
         found = whole(tensor)
-        # A quantised parameter has constants beside its numbers, so the object itself is passed on.
-        yield named(name, found.detach() if found.is_floating_point() else found)
+        if found.is_floating_point():
+            found = found.detach()
+        elif found is not tensor:
+            found = with_constants(found, module.get_submodule(name.rpartition(".")[0]))
+        yield named(name, found)  # a quantised parameter as the object itself, which has constants beside its numbers
 
 
 def kept_by_main(weights: Iterable[NamedTensor]) -> dict[str, Tensor] | None:

@@ -60,7 +60,8 @@ def memory_of(run: RunSession, model: ModelOnDevice, tokens: ExpectedTokens) -> 
     still = shape.tower.parameters if shape.tower is not None and frozen else 0
     trained = _adapter_parameters(lora, model) if lora.wanted else shape.parameters - still
     master = MASTER if size < MASTER else 0
-    weights = shape.parameters * (NF4 if run.config.model.quantization == "nf4" else size)
+    stored_bytes = NF4 if run.config.model.quantization == "nf4" else size
+    weights = shape.parameters * stored_bytes
     strategy = run.options("strategy")
     sharded = isinstance(strategy, FullyShardedConfig)
     count = strategy.shard_size or process_count(run) if sharded else 1
@@ -69,7 +70,8 @@ def memory_of(run: RunSession, model: ModelOnDevice, tokens: ExpectedTokens) -> 
         "optimiser": trained * (MOMENTS + master) // count,
     }
     if count > 1:
-        parts["gathered weights"] = _gathered(model) + (0 if strategy.reshard_after_forward else int(weights))
+        parts["gathered weights"] = _gathered(model, stored_bytes, gradient=0 if lora.wanted else MASTER)
+        parts["gathered weights"] += 0 if strategy.reshard_after_forward else int(weights)
     copied = count > 1 or run.config.schedule.ahead > 0
     if copied and (not isinstance(trainer, OfflineConfig) or trainer.tries_tasks) and not run.shares_sampler:
         parts["weights of the engine"] = int(weights)
@@ -117,11 +119,12 @@ def _teacher_bytes(distillation: DistillationConfig, element_bytes: int) -> int:
     return shape_of_folder(folder).parameters * size
 
 
-def _gathered(model: ModelOnDevice) -> int:
+def _gathered(model: ModelOnDevice, stored_bytes: float, gradient: int) -> int:
     """Return what a process gathers of divided weights: those outside of the layers, and two layers with a gradient."""
-    shape, size = model.shape, model.element_bytes
+    shape = model.shape
     inside = sum(inputs * outputs for name, outputs, inputs in shape.matrices if ".layers." in name)
-    return (shape.parameters - inside) * (size + MASTER) + inside // max(1, shape.layers) * (2 * size + MASTER)
+    outside = (shape.parameters - inside) * (model.element_bytes + gradient)
+    return outside + int(inside / max(1, shape.layers) * (2 * stored_bytes + gradient))
 
 
 def _activations(model: ModelOnDevice, tokens: int, lora: LoraTable, *, checkpointed: bool) -> int:

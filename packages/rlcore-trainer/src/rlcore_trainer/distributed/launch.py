@@ -65,8 +65,6 @@ def check_sharded(run: RunSession) -> Iterator[Finding]:
     if not _trains_language(run):
         reason = f"only the weights of language models are divided between {counted(started, 'process')}"
         yield failure("strategy.id", reason, instead)
-    if run.config.model.quantization != "none":
-        yield failure("model.quantization", "fsdp2 cannot divide quantised weights", f"none, or {instead}")
 
 
 def _trains_language(run: RunSession) -> bool:
