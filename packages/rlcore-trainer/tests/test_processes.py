@@ -72,6 +72,25 @@ def test_stopped_process_is_noticed_and_named(stopped: int) -> None:
         assert started[stopped].returncode == -signal.SIGKILL
 
 
+LATE = """
+import time
+from datetime import timedelta
+from rlcore_trainer.distributed import processes
+processes.CONNECTING = timedelta(seconds=10)
+joined = processes.JoinedProcesses(cpu=True)
+time.sleep(12 * joined.rank.index)
+print(joined.exchange(joined.rank.index))
+"""
+
+
+@pytest.mark.slow
+def test_work_may_take_longer_than_connecting() -> None:
+    with two_processes(LATE) as started:
+        for process in started:
+            said, errors = process.communicate(timeout=120)
+            assert said == "[0, 1]\n", errors
+
+
 HANGS = """
     import ctypes, pathlib
     from rlcore.runs.stacks import stacks_written

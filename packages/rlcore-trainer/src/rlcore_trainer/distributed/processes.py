@@ -38,6 +38,8 @@ PATIENCE = timedelta(hours=2)
 """Timeout for another live process, for example during a rollout or a model download.
 
 `rlcore_trainer.distributed.heartbeat` notices one that is stopped much earlier."""
+CONNECTING = timedelta(minutes=3)
+"""How far apart the processes may start. With a port that drops packets, gloo waits five times as long."""
 LAST_WORDS_S = 5.0
 """Seconds to wait for the error of a lost process."""
 
@@ -66,7 +68,7 @@ class JoinedProcesses(Processes):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # PartialState reports its number of threads
-                if LAUNCHER in os.environ:  # with a closed port, PartialState would try for the whole of PATIENCE
+                if LAUNCHER in os.environ:  # with a closed port, PartialState would try for the whole of CONNECTING
                     distributed.TCPStore(  # type: ignore[attr-defined]
                         os.environ["MASTER_ADDR"],
                         int(os.environ["MASTER_PORT"]),
@@ -74,9 +76,13 @@ class JoinedProcesses(Processes):
                         wait_for_workers=False,
                         timeout=STORE_TIMEOUT,
                     )
-                state = PartialState(cpu=cpu, timeout=PATIENCE, **backend)
+                state = PartialState(cpu=cpu, timeout=CONNECTING, **backend)
         except RuntimeError as error:
-            raise ProcessError(f"the processes of the run cannot connect to each other: {first_line(error)}") from error
+            raise ProcessError(
+                "the processes of the run cannot connect to each other. On several machines, open all ports between "
+                f"them, or set GLOO_SOCKET_IFNAME to the interface of their network: {first_line(error)}"
+            ) from error
+        distributed.distributed_c10d._set_pg_timeout(PATIENCE)
         self.rank = Rank(state.process_index, state.num_processes)
         self.device = state.device
         if team_size > 1:
