@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import rlcore
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 SMALL: dict[str, Any] = {
     "trainer": {"steps": 2, "tasks_per_step": 4, "updates_per_rollout": 2},

@@ -48,7 +48,7 @@ def metrics(folder: Path, name: str, *arguments: str, site: Path) -> list[dict[s
     return [json.loads(line) for line in lines]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_created_plugins_work_in_one_environment(tmp_path: Path) -> None:
     installation = Installation.create(tmp_path)

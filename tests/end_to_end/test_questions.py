@@ -161,7 +161,7 @@ QUESTIONS: list[tuple[str, tuple[str, ...], Facts]] = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_questions_are_answered_by_one_command(run: Run) -> None:
     stored = Stored.of(run)
@@ -176,7 +176,7 @@ def test_questions_are_answered_by_one_command(run: Run) -> None:
     assert sum(points.values()) >= 27, {question: found for question, found in points.items() if found < 2}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_values_of_tokens_belong_to_the_trajectories(run: Run) -> None:
     for step in (1, 2, 3):

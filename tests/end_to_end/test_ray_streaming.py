@@ -137,7 +137,7 @@ def test_cluster_starts_where_ray_was_imported_before() -> None:
     subprocess.run([sys.executable, "-c", STARTS], check=True)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_workers_are_attended_to_at_any_time(streaming: Streaming, capfd: pytest.CaptureFixture[str]) -> None:
     """Groups end although a worker is killed while weights change, and its end is noticed with nothing in flight."""

@@ -27,14 +27,16 @@ def children(pid: int) -> list[int]:
     return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split()]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [
-        ("-p", "gsm8k-tools", "trainer.tasks_per_step=4"),
-        ("-p", "gymnasium", "-r", "control", "trainer.tasks_per_step=8", "rollout.group_size=1", "warmup.steps=0"),
+        pytest.param(("-p", "gsm8k-tools", "trainer.tasks_per_step=4"), marks=pytest.mark.slow, id="chat"),
+        pytest.param(
+            ("-p", "gymnasium", "-r", "control", "trainer.tasks_per_step=8", "rollout.group_size=1", "warmup.steps=0"),
+            marks=pytest.mark.long,
+            id="control",
+        ),
     ],
-    ids=["chat", "control"],
 )
 def test_run_has_the_numbers_of_one_with_the_environment_on_this_machine(
     words: tuple[str, ...], tmp_path: Path
@@ -56,7 +58,7 @@ def test_run_has_the_numbers_of_one_with_the_environment_on_this_machine(
     assert TOKEN not in stored + (tmp_path / "runs/there/output.log").read_text(encoding="utf-8")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_run_has_the_numbers_of_one_with_the_reward_on_this_machine(tmp_path: Path) -> None:
     words = ("-p", "gsm8k-tools", *SMALL, "trainer.tasks_per_step=4", "warmup.steps=10")
     here = rlcore_command(["run", *words, "name=here"], tmp_path)
@@ -74,7 +76,7 @@ def test_run_has_the_numbers_of_one_with_the_reward_on_this_machine(tmp_path: Pa
     assert "start rlcore serve reward there" in lost.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_run_goes_on_with_the_servers_that_are_left(tmp_path: Path) -> None:
     start = partial(serving, "environment", "-p", "gsm8k-tools", "--most", "4", token=TOKEN, folder=tmp_path)
     with start() as (lost, first), start() as (_, second):

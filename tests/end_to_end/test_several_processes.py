@@ -166,7 +166,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Any:
         pytest.param(recipe, words, id=f"{recipe}-{name}", marks=pytest.mark.slow if is_slow else pytest.mark.long)
         for recipe in RECIPES
         for name, words in STRATEGIES.items()
-        for is_slow in (recipe in ("kl", "critic") and name != "team",)
+        for is_slow in (recipe in ("kl", "critic") and name == "fsdp2",)
     ],
 )
 def test_two_processes_match_one_process(
@@ -188,7 +188,7 @@ def test_one_vllm_serves_the_adapter_of_all_processes(tmp_path: Path) -> None:
     assert all(line.get(name, 0) < 1e-5 for line in found.values() for name in ("sync/gap", "logprob_gap/mean"))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_run_is_resumed_with_another_strategy(equal_rows: None, alone: Any, tmp_path: Path) -> None:
     divided = ("trainer.steps=2", "checkpoint.every=1", "strategy.id=fsdp2", "strategy.processes=2")
     finish((*RECIPES["critic"], *divided), tmp_path)
@@ -267,8 +267,9 @@ def test_divergence_ends_all_processes_with_one_error(recipe: str, further: tupl
         assert all(bool(tensor.isfinite().all()) for tensor in load_file(file).values()), file
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp2"])
+@pytest.mark.parametrize(
+    "strategy", [pytest.param("ddp", marks=pytest.mark.long), pytest.param("fsdp2", marks=pytest.mark.slow)]
+)
 def test_stopped_run_resumes_identically(equal_rows: None, strategy: str, tmp_path: Path) -> None:
     arguments = (*KL, *TWO, f"strategy.id={strategy}", "checkpoint.keep=1")
     finish(arguments, tmp_path / "whole")

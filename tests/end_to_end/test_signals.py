@@ -33,6 +33,8 @@ MOMENTS = {
     "update": "rollouts/train-000001.jsonl.gz:",
     "checkpoint": "checkpoints/000001/",
 }
+IN_EACH_RUN = ["gsm8k-warm-up", "gsm8k-checkpoint", "ddp-rollouts"]
+"""Cases of the slow tests. The others are long."""
 CASES = [
     ("gsm8k", GSM8K, "warm-up", signal.SIGINT),
     ("gsm8k", (*GSM8K, "warmup.steps=2"), "checkpoint", signal.SIGTERM),
@@ -52,10 +54,14 @@ def reached(run: Path, moment: str) -> bool:
     return path.exists() and (not pattern or re.search(pattern, path.read_text(encoding="utf-8")) is not None)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    ("arguments", "moment", "number"), [pytest.param(*others, id=f"{name}-{others[1]}") for name, *others in CASES]
+    ("arguments", "moment", "number"),
+    [
+        pytest.param(*others, id=id, marks=pytest.mark.slow if id in IN_EACH_RUN else pytest.mark.long)
+        for name, *others in CASES
+        for id in [f"{name}-{others[1]}"]
+    ],
 )
 def test_signals_to_all_processes_end_with_a_checkpoint(
     arguments: tuple[str, ...], moment: str, number: signal.Signals, tmp_path: Path

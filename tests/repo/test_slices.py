@@ -8,7 +8,7 @@ from workspace import ROOT
 
 def test_every_file_is_in_one_slice_and_slices_are_balanced() -> None:
     names = [*SECONDS, *(f"test_{index}.py" for index in range(30))]
-    found = slices(names, 7)
+    found = slices(names, 12)
     assert sorted(name for part in found for name in part) == sorted(names)
     loads = [sum(SECONDS.get(name, OTHERS) for name in part) for part in found]
     loads[0] += PACKAGES

@@ -15,7 +15,7 @@ from rlcore_sandbox import support
 from sandbox_attacked import command
 from sandbox_attacks import ATTACKS, BACKENDS, LOCAL, Attack
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="the local sandboxes require Linux")]
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the local sandboxes require Linux")
 SECONDS = 500
 """For all attacks of a backend on a busy machine."""
 
@@ -27,6 +27,11 @@ def outcomes(backend: str, ordinary_user: bool) -> dict[str, dict[str, Any]]:
     )
     assert done.returncode == 0, done.stderr[-2000:]
     return {outcome["title"]: outcome for outcome in json.loads(done.stdout)}
+
+
+def marked(backend: str) -> Any:
+    """A backend with the tier of its tests. The two slowest are in the long one."""
+    return pytest.param(backend, marks=pytest.mark.long if backend in ("http", "namespaces") else pytest.mark.slow)
 
 
 def check(backend: str, attack: Attack, *, ordinary_user: bool) -> None:
@@ -42,13 +47,13 @@ def check(backend: str, attack: Attack, *, ordinary_user: bool) -> None:
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.title)
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", [*map(marked, BACKENDS)])
 def test_an_attack_reaches_nothing_beyond_its_cell(backend: str, attack: Attack) -> None:
     check(backend, attack, ordinary_user=False)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="the other test runs as an ordinary user already")
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.title)
-@pytest.mark.parametrize("backend", LOCAL)
+@pytest.mark.parametrize("backend", [*map(marked, LOCAL)])
 def test_an_attack_of_an_ordinary_user_reaches_nothing(backend: str, attack: Attack) -> None:
     check(backend, attack, ordinary_user=True)

@@ -12,8 +12,7 @@ LIMIT, HALF_LIMIT = 1e-6, 2**-7
 """In bfloat16, a number is rounded by up to 2^-9, and each process rounds other micro-batches."""
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("count", [pytest.param(2, marks=pytest.mark.slow), pytest.param(4, marks=pytest.mark.long)])
 def test_update_with_sharded_weights_equals_that_of_one_process(model_folder: Path, tmp_path: Path, count: int) -> None:
     code = "import sharded_update; sharded_update.main()"
     with two_processes(code, str(model_folder), str(tmp_path / "copied"), count=count) as started:
