@@ -311,7 +311,6 @@ def test_processes_stop_when_the_launcher_is_killed(tmp_path: Path) -> None:
         ((), {"WORLD_SIZE": "2", "RANK": "0"}, "'single'"),
         (("strategy.id=ddp", "strategy.processes=3"), {"WORLD_SIZE": "2", "RANK": "0"}, "strategy.processes"),
         ((*TWO, "model.device=cuda:0"), {}, "model.device"),
-        (("-r", "sft", *TWO, "strategy.id=fsdp2", "model.quantization=nf4", "lora.rank=4"), {}, "model.quantization"),
         (("-p", "gymnasium", "-r", "control", *TWO, "strategy.id=fsdp2"), {}, "weights of language models are divided"),
         ((*TWO, "strategy.sequence_parallel=4"), {}, "it must divide 2 processes"),
         ((*TWO, "strategy.id=fsdp2", "strategy.shard_size=4"), {}, "it must divide 2 processes"),
