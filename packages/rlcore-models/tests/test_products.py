@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import subprocess
+import sys
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -9,6 +13,22 @@ torch = pytest.importorskip("torch")
 from rlcore_models.products import SMALLEST, linear, multiplies, pack  # noqa: E402
 
 INPUTS, OUTPUTS = 320, 448
+
+# A new process, because the kernels of earlier tests would be counted.
+MANY_SHAPES = """
+import ctypes, torch
+from rlcore_models.products import linear
+class Sizes(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in "_0 _1 _2 _3 _4 _5 _6 used free _9".split()]
+heap = ctypes.CDLL(None)
+heap.mallinfo2.restype = Sizes
+torch.set_num_threads(1)
+x_NI, weight_OI = torch.ones(600, 320), torch.ones(448, 320)
+for rows in range(1, 601):
+    linear(x_NI[:rows], weight_OI)
+    if rows % 200 == 0:
+        print(heap.mallinfo2().used)
+"""
 
 
 @pytest.mark.numeric
@@ -38,3 +58,10 @@ def test_small_weights_and_other_types_are_not_packed() -> None:
     for weight in (small, integers, torch.ones(OUTPUTS, INPUTS, dtype=torch.float64)):
         assert not multiplies(weight)
         assert pack(weight) is weight
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="other C libraries do not count the heap")
+def test_kernels_of_many_shapes_do_not_stay_in_memory() -> None:
+    done = subprocess.run([sys.executable, "-c", MANY_SHAPES], capture_output=True, text=True, check=True)
+    after_200, _, after_600 = map(int, done.stdout.split())
+    assert after_600 - after_200 < 2**25  # 160 MiB with the cache's default size

@@ -9,6 +9,7 @@ Axes: N rows, I inputs, O outputs.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +23,12 @@ from torch.nn import functional
 SMALLEST = 100_000
 """Elements of a weight from which on oneDNN multiplies it here. It prepares a kernel for each new number of rows, which
 takes up to 1 ms."""
+CACHED_KERNELS = "128"
+"""oneDNN and torch's interface to it keep a kernel of 0.4 MiB for each of this many last shapes. The default is 1,024,
+which a run reaches, because nearly every micro-batch has another number of rows. Kernels lie between the activations on
+the heap, whose gaps they increase. With fewer kernels, the equal layers of a model still share theirs."""
+for _variable in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
+    os.environ.setdefault(_variable, CACHED_KERNELS)  # read at the first product
 TYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 

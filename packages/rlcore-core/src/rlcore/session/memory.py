@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 PROGRAM_BYTES = 750 * 2**20
 """Memory of a process that has imported torch and transformers."""
-WORKING_BYTES = 64 * 2**20
-"""What their libraries take in addition at the first forward and backward pass: 40 MiB with AVX2, with a margin for
-processors whose kernels copy weights."""
+WORKING_BYTES = 96 * 2**20
+"""What their libraries take in addition: with AVX2, 40 MiB at the first forward and backward pass, and later 50 MiB for
+kernels (`rlcore_models.products`)."""
 CUDA_BYTES = 600 * 2**20
 """Memory of a GPU that CUDA takes for itself."""
 TOLERANCE = 0.2

@@ -40,9 +40,9 @@ CPU_LOGITS, GPU_LOGITS = 2**26 + 2**23, 3 * 2**29
 """At most this much for logits and their gradients; see `rlcore_trainer.policy.logprobs`."""
 VISUAL = 0.5
 """Assumed share of visual tokens in a micro-batch of a vision-language model."""
-FIRST_GAPS, GROWTH_STEPS, LAST_GAPS, LAST_RL_GAPS, ADAPTER_GAPS = 0.25, 30, 1.25, 2.0, 1.2
-"""Gaps in the heap as a share of the activations: in the first step, from this number of steps on without and with
-sampling in between, and with an adapter. See `rlcore.models.freed_memory`."""
+FIRST_GAPS, GROWTH_STEPS, LAST_GAPS, ADAPTER_GAPS = 0.25, 30, 1.25, 1.2
+"""Gaps in the heap as a share of the activations: in the first step, from this number of steps on, and with an adapter.
+See `rlcore.models.freed_memory`."""
 SMALL = 130
 """Further elements per token and layer, such as statistics of norms and attention."""
 
@@ -79,8 +79,7 @@ def memory_of(run: RunSession, model: ModelOnDevice, tokens: ExpectedTokens) -> 
     steps = trainer.steps if isinstance(trainer.steps, int) else GROWTH_STEPS
     growth = min(1.0, steps / GROWTH_STEPS)
     algorithm, critic = run.resolved.options.get("algorithm"), run.resolved.options.get("critic")
-    last = LAST_RL_GAPS if isinstance(algorithm, AlgorithmConfig) else LAST_GAPS
-    gaps = ADAPTER_GAPS if lora.wanted else FIRST_GAPS + (last - FIRST_GAPS) * growth
+    gaps = ADAPTER_GAPS if lora.wanted else FIRST_GAPS + (LAST_GAPS - FIRST_GAPS) * growth
 
     def computed(count: int) -> dict[str, int]:
         activations = _activations(model, count, lora, checkpointed=trainer.gradient_checkpointing)
