@@ -9,12 +9,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from draw_grid import draw
-from finished_runs import Learned, commit, learned, metrics, write_page
+from finished_runs import Learned, commit, learned_by_seed, metrics, write_page
 from workspace import ROOT
 
 PICTURE = ROOT / "docs" / "images" / "algorithms.svg"
@@ -75,41 +74,16 @@ EXPERIMENTS: Mapping[str, tuple[str, ...]] = {
 CONTROL = {"rewards shuffled": ("algorithm.shuffle_rewards=true",)}
 
 
-def rlcore(folder: Path, *words: str) -> Learned:
-    """A run of the default recipe in ``folder``, in one thread, with its greedy accuracy on the held-out tasks."""
-    return learned(folder, "-p", "gsm8k-tools", *words)
-
-
 def sampled(one: Learned) -> dict[str, float]:
     """The accuracy of training samples by step."""
     return {str(row["step"]): row["accuracy"] for row in metrics(one.run) if "accuracy" in row}
 
 
-def warmed_up(folder: Path, seed: int) -> Path:
-    """The policy after the warm-up of the recipe."""
-    short = (f"seed={seed}", "trainer.steps=1", "evaluation.every=0", "checkpoint.every=1", "checkpoint.keep=2")
-    return rlcore(folder / f"warm-{seed}", *short).run / "checkpoints" / "000000" / "model"
-
-
-def learn(
-    folder: Path, policies: Mapping[int, Path], experiments: Mapping[str, tuple[str, ...]], *words: str
-) -> dict[str, dict[int, Learned]]:
-    """Run every experiment on every seed, with one run per core."""
-
-    def one(name: str, seed: int) -> Learned:
-        where = folder / f"{name.replace(' ', '-')}-{seed}"
-        return rlcore(where, f"model={policies[seed]}", "warmup.steps=0", f"seed={seed}", *experiments[name], *words)
-
-    with ThreadPoolExecutor(os.cpu_count() or 1) as threads:
-        jobs = {(name, seed): threads.submit(one, name, seed) for name in experiments for seed in policies}
-    return {name: {seed: jobs[name, seed].result() for seed in policies} for name in experiments}
-
-
 @pytest.mark.proof
 @pytest.mark.timeout(14400)
 def test_every_algorithm_learns_and_control_does_not(tmp_path: Path) -> None:
-    policies = {seed: warmed_up(tmp_path, seed) for seed in SEEDS}
-    found = learn(tmp_path, policies, {**EXPERIMENTS, **CONTROL}, f"trainer.steps={STEPS}", "checkpoint.every=0")
+    words = (f"trainer.steps={STEPS}", "checkpoint.every=0")
+    found = learned_by_seed(tmp_path, {**EXPERIMENTS, **CONTROL}, SEEDS, *words)
     write_table(found)
     shuffled = found.pop("rewards shuffled")
     reached = {(name, seed): one.last for name, seeds in found.items() for seed, one in seeds.items()}

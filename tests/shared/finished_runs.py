@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,28 @@ def learned(folder: Path, *words: str, variables: Mapping[str, str] = ONE_THREAD
     seconds = time.monotonic() - started
     run, command = folder / "run", " ".join(("rlcore run", *words))
     return Learned(run=run, command=command, accuracy=evaluations(run), seconds=seconds)
+
+
+def learned_by_seed(
+    folder: Path, experiments: Mapping[str, Sequence[str]], seeds: Sequence[int], *words: str
+) -> dict[str, dict[int, Learned]]:
+    """Run the default recipe of ``gsm8k-tools`` with the words of each experiment and with each seed, one run per core.
+
+    All runs of a seed start from the same warmed-up policy.
+    """
+
+    def warmed_up(seed: int) -> Path:
+        short = (f"seed={seed}", "trainer.steps=1", "evaluation.every=0", "checkpoint.every=1", "checkpoint.keep=2")
+        return learned(folder / f"warm-{seed}", "-p", "gsm8k-tools", *short).run / "checkpoints" / "000000" / "model"
+
+    def one(name: str, seed: int) -> Learned:
+        where, start = folder / f"{name.replace(' ', '-')}-{seed}", (f"model={policies[seed]}", "warmup.steps=0")
+        return learned(where, "-p", "gsm8k-tools", *start, f"seed={seed}", *experiments[name], *words)
+
+    with ThreadPoolExecutor(os.cpu_count() or 1) as threads:
+        policies = dict(zip(seeds, threads.map(warmed_up, seeds), strict=True))
+        jobs = {(name, seed): threads.submit(one, name, seed) for name in experiments for seed in seeds}
+    return {name: {seed: jobs[name, seed].result() for seed in seeds} for name in experiments}
 
 
 def commit() -> str:
