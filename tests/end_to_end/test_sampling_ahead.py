@@ -54,7 +54,7 @@ def test_default_recipe_learns(tmp_path: Path) -> None:
 @pytest.mark.proof
 @pytest.mark.timeout(1200)
 def test_small_age_drops_groups_and_a_large_one_trains_on_old_tokens() -> None:
-    """The table of the guide."""
+    """The guide's table of dropped groups."""
     script = Path(__file__).parents[1] / "benchmarks/_max_age.py"
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
     print(done.stdout)
@@ -67,7 +67,7 @@ def test_small_age_drops_groups_and_a_large_one_trains_on_old_tokens() -> None:
 @pytest.mark.proof
 @pytest.mark.timeout(7200)
 def test_policy_learns_the_same_as_without_sampling_ahead(tmp_path: Path) -> None:
-    """The second table of the guide: the accuracy of each seed."""
+    """The guide's table of the accuracy of each seed."""
     uncorrected = "algorithm.rollout_importance_sampling.mode=none"
     experiments = {f"ahead {ahead}": [f"schedule.ahead={ahead}"] for ahead in range(3)}
     experiments["ahead 2, uncorrected"] = ["schedule.ahead=2", uncorrected]
