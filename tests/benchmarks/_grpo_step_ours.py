@@ -1,7 +1,8 @@
-"""Single GRPO steps of rlcore: ``python _grpo_step_ours.py MODEL_FOLDER SIZE ROLLOUTS [KEY=VALUE...]``.
+"""Single GRPO steps of rlcore: ``python _grpo_step_ours.py MODEL_FOLDER SIZE ROLLOUTS kept|returned [KEY=VALUE...]``.
 
-The run is that of ``rlcore run``, with its folder, records and metrics. A micro-batch holds ROLLOUTS rollouts. The run
-waits after each step, with ``worker.Gate``.
+The run is that of ``rlcore run``, with its folder, records and metrics. A micro-batch holds ROLLOUTS rollouts. Freed
+memory is kept up to the estimate, or returned as in a run that needs most of the machine's memory. The run waits after
+each step, with ``worker.Gate``.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ import rlcore_trainer.controller.policy_gradient  # noqa: F401, memory is measur
 from grpo_step_task import KL_COEFFICIENT, LEARNING_RATE, SIZES, prompts, score
 from rlcore.config.layers import override_layers, values_layer
 from rlcore.config.resolve import resolve
+from rlcore.models.freed_memory import choose_allocation
 from rlcore.plugins.registry import Registry
 from rlcore.runs.directory import Asked, RunDirectory
+from rlcore.session.memory import estimate_memory
 from rlcore.session.plan import RunPlan
 from rlcore.session.session import RunSession
 from rlcore.types import Group, Message, Observation, Step, Task, Trajectory
@@ -114,11 +117,14 @@ def main(folder: str) -> None:
             "trackers": {"use": ["jsonl"]},
         }
         registry = Registry()
-        resolved = resolve([values_layer(values, "grpo-step"), *override_layers(sys.argv[4:])], registry, purpose="run")
+        resolved = resolve([values_layer(values, "grpo-step"), *override_layers(sys.argv[5:])], registry, purpose="run")
         directory = RunDirectory.create(resolved, Asked())
         run = Turnstile(RunPlan(resolved=resolved), registry, directory=directory)
         run.open_trackers()
         run.started()
+        estimate = estimate_memory(run, Path(folder))
+        assert estimate is not None
+        choose_allocation(keep_up_to=estimate.main if sys.argv[4] == "kept" else 0)
         run.load("trainer", "policy-gradient")(run).train()
         run.finished()
 

@@ -208,7 +208,7 @@ def _train(
         job.open_trackers(skip=("console",) if as_json else ())
         job.started()
         estimate = _estimate(job)
-        choose_allocation(keep_freed=estimate is not None and estimate.keep_freed)
+        choose_allocation(keep_up_to=estimate.kept if estimate is not None else 0)
         metrics = _metrics(job, trainer(job).train())
         job.say(peak_line(job, estimate))
         return metrics

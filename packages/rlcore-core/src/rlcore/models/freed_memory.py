@@ -10,37 +10,34 @@ from __future__ import annotations
 
 import ctypes
 
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+from rlcore.runs.machine import used_bytes
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 """The numbers of these limits in ``malloc.h``."""
 SMALL, LARGE = 2 * 2**20, 32 * 2**20
 """Bytes. Larger tensors get pages of their own, which are returned when the tensor is freed. glibc allows no higher
 limit than the second."""
+_limit = 0
+"""Bytes of the process up to which freed memory is kept."""
 
 
-def choose_allocation(*, keep_freed: bool) -> None:
-    """Keep freed memory for the next tensors of up to 32 MiB, or return that of all above 2 MiB at once."""
+def choose_allocation(*, keep_up_to: int) -> None:
+    """Keep freed memory for the next tensors of up to 32 MiB while the process uses at most this many bytes.
+
+    With 0, the memory of all tensors above 2 MiB is returned at once.
+    """
+    global _limit
+    _limit = keep_up_to
     library = ctypes.CDLL(None)
     if hasattr(library, "malloc_trim"):  # glibc
-        library.mallopt(M_MMAP_THRESHOLD, LARGE if keep_freed else SMALL)
-        library.mallopt(M_TRIM_THRESHOLD, 2**31 - 1 if keep_freed else SMALL)
+        library.mallopt(M_MMAP_THRESHOLD, LARGE if keep_up_to else SMALL)
+        library.mallopt(M_TRIM_THRESHOLD, 2**31 - 1 if keep_up_to else SMALL)
+        if keep_up_to:  # sampling and training, which are different threads, use each other's freed memory
+            library.mallopt(M_ARENA_MAX, 1)
 
 
-def return_freed_memory(*, above: int = 0) -> None:
-    """Return freed heap memory to the system if there are more than ``above`` bytes of it.
-
-    The next step must have the returned pages cleared again, which takes a third of a step of a small model.
-    """
+def return_freed_memory() -> None:
+    """Return freed heap memory to the system if the process uses more than it may keep."""
     library = ctypes.CDLL(None)
-    if not hasattr(library, "malloc_trim"):
-        return
-    if above and hasattr(library, "mallinfo2"):  # from glibc 2.33 on
-        library.mallinfo2.restype = _HeapSizes
-        if library.mallinfo2().free <= above:
-            return
-    library.malloc_trim(0)
-
-
-class _HeapSizes(ctypes.Structure):
-    """``struct mallinfo2`` in ``malloc.h``."""
-
-    _fields_ = [(name, ctypes.c_size_t) for name in ("_0", "_1", "_2", "_3", "_4", "_5", "_6", "used", "free", "_9")]
+    if hasattr(library, "malloc_trim") and used_bytes() > _limit:
+        library.malloc_trim(0)

@@ -50,7 +50,7 @@ class MemoryEstimate:
     main: int
     """Bytes of the main process, and of those that only it starts; or those of its GPU."""
     keep_freed: bool = False
-    """Whether freed memory is kept for reuse; see `rlcore.models.freed_memory`."""
+    """Whether freed memory is kept for reuse, up to `main`; see `rlcore.models.freed_memory`."""
     checkpoint: int = 0
     """Bytes of one checkpoint."""
     checkpoints: int = 0
@@ -63,6 +63,11 @@ class MemoryEstimate:
     def total(self) -> int:
         """Bytes in memory."""
         return sum(self.parts.values())
+
+    @property
+    def kept(self) -> int:
+        """Bytes of the main process up to which freed memory is kept."""
+        return self.main if self.keep_freed else 0
 
     @property
     def fits(self) -> bool:

@@ -13,10 +13,6 @@ from rlcore.models.freed_memory import return_freed_memory
 from rlcore_models.sharded import put, whole
 from torch import Tensor, nn
 
-KEPT_BYTES = 2**29
-"""Freed memory that stays on the heap. Without a limit, its gaps grow with the updates of a large model: the memory of
-SmolLM2 grew from 5.5 to 9 GiB in 60 of them."""
-
 MOMENTS = ("exp_avg", "exp_avg_sq")
 """The names of the moments in the state of `torch.optim.AdamW`."""
 
@@ -61,7 +57,7 @@ class AdamW:
                 live.data.copy_(master)
         for master in self._masters:
             master.grad = None
-        return_freed_memory(above=KEPT_BYTES)
+        return_freed_memory()
         return norm, updated
 
     def state(self) -> dict[str, Any]:
