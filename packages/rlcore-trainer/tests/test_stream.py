@@ -15,7 +15,7 @@ from typing import Any, cast
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rlcore.errors import EngineError
+from rlcore.errors import EngineError, UserError
 from rlcore.runs.progress import Meter, silent
 from rlcore.types import Boundary, Failure, Group, Message, RolloutKey, Task, derive_seed
 from rlcore_trainer.algorithms.config import FilterConfig
@@ -309,6 +309,27 @@ def test_group_whose_engine_dies_each_time_is_left_out() -> None:
     assert sampler.submitted.count((1, 0)) == 3
     assert (1, 0) not in [key_of(group) for one in steps for group in one.groups]
     assert of.summary() == "groups    25 submitted: 24 trained, 1 dropped (1 failed), 0 left"
+
+
+class Mixed(Sampler):
+    """Only tasks with odd numbers have the reward ``other``."""
+
+    def submit(self, task: Task, key: RolloutKey, *, place: int) -> Future[Group]:
+        future, mixed = super().submit(task, key, place=place), Future[Group]()
+        future.add_done_callback(lambda done: mixed.set_result(self._rewarded(done.result())))
+        return mixed
+
+    def _rewarded(self, group: Group) -> Group:
+        other = group.trajectories if int(group.task.id) % 2 else ()
+        changed = tuple(one.replace(rewards={"other": one.rewards["good"]}) for one in other)
+        return Group(task=group.task, trajectories=changed or group.trajectories)
+
+
+def test_score_that_only_some_groups_have_ends_no_run() -> None:
+    found = trained(stream(metric="reward", score="other", per_step=8), Mixed(3), range(1, 7))
+    assert all(int(group.task.id) % 2 for step in found for group in step.groups)
+    with pytest.raises(UserError, match="no trajectory has the value 'others'"):
+        trained(stream(metric="reward", score="others"), Mixed(3), [1])
 
 
 def test_ranking_compares_a_full_step_of_new_groups() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from rlcore.console.wording import counted
 from rlcore.types import Group, RolloutRequest, Task
 
+from rlcore_trainer.batching.filtering import check_score
 from rlcore_trainer.controller.collector_state import CollectorState
 from rlcore_trainer.controller.selection import Collected, Selection, SortedGroups
 
@@ -74,6 +75,7 @@ class Collector(Selection):
             if sampled is None:
                 return None
             state = self._measured(drawn, sampled)
+            check_score(sampled, self._filter.score)
             left = groups.add(sampled, born=before.trained)
             if all(reward is None for group in left for reward in group.rewards_G):
                 break

@@ -170,7 +170,8 @@ class Controller:
             self._keeper.describe_groups(step, notes, brought)
         if rollout is not None and rollout.sampled:
             self._report.record(step, "train", rollout.sampled)
-            self._require_scores(rollout.sampled, f"step {step}")
+            # Of a stream, the only group that ended during this step may be one whose episodes failed.
+            self._require_scores([*rollout.sampled, *rollout.groups], f"step {step}")
         if rollout is not None and rollout.warning is not None:
             self._report.say(rollout.warning)
         return rollout

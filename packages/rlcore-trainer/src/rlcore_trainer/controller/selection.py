@@ -14,7 +14,7 @@ from rlcore.types import Group, Task
 
 from rlcore_trainer.algorithms.config import FilterConfig
 from rlcore_trainer.batching.curriculum import after_rollout
-from rlcore_trainer.batching.filtering import REASONS, Reason, check_score, excluding, spread, verdict
+from rlcore_trainer.batching.filtering import REASONS, Reason, excluding, spread, verdict
 from rlcore_trainer.batching.mixture import Drawn, Mixture, MixtureState, Part
 from rlcore_trainer.config import CurriculumConfig, PolicyGradientConfig
 from rlcore_trainer.controller.collector_state import CollectorState, Waiting, from_json
@@ -92,8 +92,6 @@ class SortedGroups:
             too_old: whether they are too old to train on
             all: keep all of them, without a filter
         """
-        if not all:
-            check_score(groups, self._filter.score)
         left, counts = excluding(groups, self._filter.exclude)
         self.excluded += counts
         for place, (whole, group) in enumerate(zip(groups, left, strict=True), start=len(self.sampled)):

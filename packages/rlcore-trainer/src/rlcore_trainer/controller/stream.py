@@ -22,6 +22,7 @@ from rlcore.episodes.not_scored import not_scored_sentence
 from rlcore.errors import EngineError
 from rlcore.types import Boundary, Group, RolloutKey, Task
 
+from rlcore_trainer.batching.filtering import check_score
 from rlcore_trainer.batching.mixture import Drawn
 from rlcore_trainer.controller.collector_state import CollectorState, Running
 from rlcore_trainer.controller.report import Report
@@ -155,6 +156,8 @@ class Stream(Selection):
         groups.add((group,), born=born, too_old=self._too_old(born, before), all=not self.dynamic)
 
     def _taken(self, step: int, before: CollectorState, groups: SortedGroups) -> Collected:
+        if not self._ledger["trained"]:  # later ones may all be of an environment without this value
+            check_score(groups.sampled, self._filter.score)
         groups.pool.sort(key=lambda waiting: waiting.born)  # stable: groups of the same age in the order of their end
         chosen, carried = self._choose(groups.pool)
         self._ledger.update(groups.reasons)
